@@ -1,6 +1,6 @@
-"""A journal in SQLite: the proof that the seam is not made for files.
+"""A journal in SQLite, which proves that the journal interface does not require files.
 
-One table, one journal; positions are row numbers. It is small rather than fast: states are folded from the path.
+One table is one journal; positions are row numbers. It is simple rather than fast: states are computed from the path.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class SqliteJournal:
         return next(iter(self._select(f"AND flags & {TITLE} ORDER BY seq DESC LIMIT 1")), None)
 
     def entry_before(self, offset: int) -> str | None:
-        return None  # nothing is ever unreadable in a database
+        return None  # a database has no unreadable lines
 
     def findings(self) -> Sequence[Finding]:
         return Tree(Node(row.id, row.parent_id, row.flags) for row in self.rows()).findings
@@ -149,17 +149,17 @@ class SqliteJournal:
             return last
 
     def commit(self, mark: object) -> None:
-        """Nothing to wait for: the transaction was durable when `append` returned."""
+        """Do nothing: the transaction was durable when `append` returned."""
 
     def flush(self) -> None:
-        """Nothing to wait for either."""
+        """Do nothing, as in `commit`."""
 
     @property
     def failed(self) -> bool:
         return False
 
     def reopen(self) -> None:
-        """A failed transaction leaves nothing behind."""
+        """Do nothing: a failed transaction leaves nothing behind."""
 
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
         with self._lock, self._transaction():
@@ -177,7 +177,7 @@ class SqliteJournal:
 
 
 class SqliteNews:
-    """The rows that others have inserted."""
+    """The rows that other handles have inserted."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows

@@ -27,7 +27,7 @@ class TestPosixFilesystem(FilesystemContract):
 
 
 class TestRootedFilesystem(FilesystemContract):
-    """The files of a store: below its root, in a folder that is there already."""
+    """The files of a store: below its root, in an existing folder."""
 
     @pytest.fixture
     def filesystem(self, tmp_path: Path) -> Filesystem:
@@ -61,7 +61,7 @@ class TestCrashableFilesystem(TestMemoryFilesystem):
 
 
 class TestFaultyFilesystemWithoutFaults(TestMemoryFilesystem):
-    """A fault injector with an empty plan cannot be told from what is inside."""
+    """A fault injector with an empty plan behaves like its inner file system."""
 
     @pytest.fixture
     def filesystem(self) -> Filesystem:

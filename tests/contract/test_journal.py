@@ -1,4 +1,4 @@
-"""Every journal keeps the numbered behaviours of `JournalContract`: in files, in memory, in a database."""
+"""Every journal keeps the numbered behaviours of `JournalContract`: in files, in memory and in a database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.mission("X21")
 
 
 def create_in(fs: Filesystem, folder: str, *, cached: bool) -> Create:
-    """Makes journals in files."""
+    """Return a function that creates journals in files."""
 
     def create(lines: Sequence[bytes]) -> Open:
         number = len(fs.names(folder))
@@ -43,7 +43,7 @@ class TestFileJournal(JournalContract):
 
 
 class TestFileJournalWithoutCache(JournalContract):
-    """A file on disk that is scanned by everybody who opens it."""
+    """A file on disk that is scanned at every open."""
 
     @pytest.fixture
     def create(self, tmp_path: Path) -> Create:
@@ -78,7 +78,7 @@ class TestSqliteJournal(JournalContract):
 
 
 def test_a_session_shows_the_same_from_a_database_as_from_a_file(tmp_path: Path) -> None:
-    """Entries, tree, labels and contexts come through the seam, whatever is behind it."""
+    """Entries, tree, labels and contexts are the same through the journal interface."""
     session = Store(tmp_path / "store").create("/work/app", publish=True)
     asked = session.append_message({"role": "user", "content": "why?"})
     session.append_model_change("echo/demo")

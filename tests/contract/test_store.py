@@ -1,4 +1,4 @@
-"""Every store keeps the numbered behaviours of `StoreContract`: in a folder, and in memory."""
+"""Every store keeps the numbered behaviours of `StoreContract`: in a folder and in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TestFolder(StoreContract):
 
 
 class TestMemory(StoreContract):
-    """A store in memory, shared by all who know its files."""
+    """A store in memory, shared through its file system."""
 
     @pytest.fixture
     def open_store(self) -> OpenStore:

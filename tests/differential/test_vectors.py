@@ -1,4 +1,4 @@
-"""Contexts equal those of the family: 400 generated sessions and two real ones, with the answers of the real code."""
+"""Contexts equal those of the family: 400 generated sessions and two real ones, with the answers of the original code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fixture(name: str) -> bytes:
 
 
 def records_of(data: bytes) -> list[dict[str, Any]]:
-    """The records of a file at version 3, its header first."""
+    """Return the records of a file at version 3, header first."""
     records = [decode(item.raw) for item in scan(data) if isinstance(item, Line)]
     migrate_session_entries(records)
     return records
@@ -42,7 +42,7 @@ def test_no_vector_is_missing() -> None:
 
 @pytest.mark.parametrize("vector", vectors(), ids=lambda vector: vector["name"])
 def test_context_equals_the_answer_of_the_family(vector: dict[str, Any]) -> None:
-    """Messages, thinking level, models, mode and rules are what xcsh and oh-my-pi say."""
+    """Messages, thinking level, models, mode and rules equal those of xcsh and oh-my-pi."""
     header, *entries = records_of(vector["content"].encode("utf-8", "surrogatepass"))
     assert header["type"] == "session"
     context = build_session_context(entries, vector["leaf"]) if "leaf" in vector else build_session_context(entries)
@@ -61,7 +61,7 @@ def test_context_equals_the_answer_of_the_family(vector: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("name", ["before-compaction", "large-v1"])
 def test_context_of_a_real_session_equals_the_answer_of_pi(name: str) -> None:
-    """Two long sessions, one of them of version 1, give the messages, level and model that pi 0.87.1 gives."""
+    """Two long sessions, one of version 1, have the messages, level and model that pi 0.87.1 returns."""
     records = records_of(fixture(f"{name}.jsonl"))
     expected = json.loads(fixture(f"{name}.expected.json"))
     context = build_session_context(records)

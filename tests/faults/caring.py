@@ -1,4 +1,4 @@
-"""Scenarios of the rarer verbs: entries of every kind, summaries, imports, repairs and the like."""
+"""Scenarios of the less common verbs: entries of every kind, summaries, imports, repairs and others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TORN = b'{"type":"message","id":"torn","message":{"role":"us\n'
 
 
 def every_kind(run: Run) -> None:
-    """One entry by each verb that appends."""
+    """Append one entry with each verb that appends."""
     session = run.open(session_id(run))
     first = next(iter(run.ledger.texts[session.id]))
     verbs: list[Callable[[], Receipt]] = [
@@ -48,7 +48,7 @@ def every_kind(run: Run) -> None:
 
 
 def branch_with_a_summary(run: Run) -> None:
-    """Leave a branch for another, twice, and go on."""
+    """Branch with a summary, reset the leaf, and continue."""
     session = run.open(session_id(run))
     first = next(iter(run.ledger.texts[session.id]))
     run.appended(session, session.branch_with_summary(first, "what was learned").id)
@@ -59,7 +59,7 @@ def branch_with_a_summary(run: Run) -> None:
 
 
 def publish_early(run: Run) -> None:
-    """A draft that is shown before anybody answers, made durable, and opened anew."""
+    """Publish a draft before the first answer, flush it, and reopen it."""
     session = run.create()
     run.say(session, "first")
     session.publish()
@@ -71,7 +71,7 @@ def publish_early(run: Run) -> None:
 
 
 def switch(run: Run) -> None:
-    """Begin a new session beside an open one, then go back to the first in the same object."""
+    """Create a new session next to an open one, then switch the new object back to the first session."""
     old = run.store.open(session_id(run))
     new = old.new_session()
     run.sessions.append(new)
@@ -83,7 +83,7 @@ def switch(run: Run) -> None:
 
 
 def obtain(run: Run) -> None:
-    """The one session of a name, made by whoever asks first."""
+    """Obtain a session by its path, which creates it."""
     at = "2026-01-01T00:00:00.000Z"
     name = file_name(at, "obtained")
     path = f"{run.store.layout.folder(CWD)}/{name}"
@@ -96,7 +96,7 @@ def obtain(run: Run) -> None:
 
 
 def create_in_a_terminal(run: Run) -> None:
-    """A session whose terminal remembers it."""
+    """Create a session that is remembered for its terminal."""
     store = run.store
     here = Store(store.layout.root, fs=store.fs, terminal="tty", clock=lambda: store.now() / 1000, random=store.random)
     session = here.create(CWD, publish=True)
@@ -124,7 +124,7 @@ def rewrite_tool_call(run: Run) -> None:
 
 
 def a_talk(run: Run) -> None:
-    """A session with something to sum up."""
+    """A session with enough text to compact."""
     session = run.create(publish=True)
     for number in range(6):
         run.say(session, f"request {number} " + "x" * 400)
@@ -172,7 +172,7 @@ def import_it(run: Run) -> None:
 
 
 def a_damaged_session(run: Run) -> None:
-    """A session with a torn line in its middle."""
+    """A session with a torn line in the middle."""
     session = run.create(publish=True)
     run.say(session, "before")
     session.close()

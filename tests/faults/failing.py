@@ -231,7 +231,7 @@ class FaultyFilesystem:
             self.inner.sync_directory(path)
 
     def _before(self, method: str, subject: str | int) -> int | None:
-        """Count the call, let the faults that are due strike, and say how much of a write may pass."""
+        """Count the call, trigger the faults that are due, and return the maximum number of bytes to write."""
         call = Call(method, subject)
         with self._guard:
             if self._killed:

@@ -1,8 +1,8 @@
-"""The rig that ends a gateway before every single call to its file system: killed, or without power, and then begun anew.
+"""Rig that ends a gateway before every single file system call, by a kill or a power cut, and starts it again.
 
-The gateway runs in this process, on a file system in memory. It has answered one message before; then two come, of which the
-second waits for the first, and it is stopped. Whatever it was killed at, the next one gets what was not acknowledged once more,
-as clients send it who do not know whether it arrived.
+The gateway runs in this process, on a file system in memory. One message was answered before. Then two messages arrive, the
+second of which waits for the first, and the gateway is stopped. After a kill, the next gateway receives every unacknowledged
+message again, because a client cannot know whether it arrived.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SAID = ["first", "a", "b", "after"]
 
 
 def gateway_on(fs: Filesystem, seed: str) -> tuple[Gateway, Scripted]:
-    """A gateway on a file system, and who answers in it."""
+    """Return a gateway on a file system, and its scripted runner."""
     store = Store(ROOT, fs=fs, clock=Clock(), random=numbered(seed), patience=60)
     gateway = gateway_in(Path(ROOT), NEVER, store=store)
     return gateway, scripted(gateway)
 
 
 class Life(NamedTuple):
-    """What is known of a gateway that has ended."""
+    """The recorded events of a gateway that has ended."""
 
     acknowledged: list[str]
     asked: list[str]
@@ -51,7 +51,7 @@ class Life(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A moment at which a gateway ended, and the disk as it was."""
+    """The point at which a gateway ended, and the state of the disk."""
 
     number: int
     life: Life
@@ -59,7 +59,7 @@ class Point(NamedTuple):
 
 
 def prepared() -> CrashableFilesystem:
-    """A disk on which one message was answered."""
+    """Return a disk on which one message was answered."""
     disk = CrashableFilesystem()
     gateway, _ = gateway_on(disk, "before")
 
@@ -72,7 +72,7 @@ def prepared() -> CrashableFilesystem:
 
 
 def live(fs: Filesystem, seed: str, act: Act) -> Life:
-    """Let a gateway do something; a kill is not an error."""
+    """Run a gateway with `act`. A kill is not an error."""
     gateway, runner = gateway_on(fs, seed)
     acknowledged: list[str] = []
     killed: Call | None = None
@@ -91,7 +91,7 @@ def live(fs: Filesystem, seed: str, act: Act) -> Life:
 
 
 async def two_messages(gateway: Gateway, runner: Scripted, acknowledged: list[str]) -> None:
-    """Say something, and something else before that is answered."""
+    """Send two messages, the second before the first is answered."""
     runner.gate = anyio.Event()
     turns = []
     for text in SAID[1:3]:
@@ -103,7 +103,7 @@ async def two_messages(gateway: Gateway, runner: Scripted, acknowledged: list[st
 
 
 def going_on(unknown: Collection[str]) -> Act:
-    """Say again what was not acknowledged, and something new; in the end say everything once more."""
+    """Send the unacknowledged messages again and a new one, then repeat every message."""
 
     async def act(gateway: Gateway, runner: Scripted, acknowledged: list[str]) -> None:
         for text in unknown:
@@ -117,7 +117,7 @@ def going_on(unknown: Collection[str]) -> Act:
 
 
 def points(disk: CrashableFilesystem, *, without: Collection[str] = (), step: int = 1) -> Iterator[Point]:
-    """A gateway that is killed before its first call, before its second, and so on; last the one that was not killed."""
+    """Yield a gateway killed before each call in turn, and last without a kill."""
     for number in count(1, step):
         copy = disk.kill()
         faulty = FaultyFilesystem(copy, plan=[Kill(at=number)], without=without)
@@ -128,7 +128,7 @@ def points(disk: CrashableFilesystem, *, without: Collection[str] = (), step: in
 
 
 def check_kills(*, step: int = 1) -> int:
-    """Check what is left after each kill; says how many there were."""
+    """Check the state after each kill. Return the number of kills."""
     kills = 0
     for point in points(prepared(), step=step):
         _check(point, point.disk.kill(), "killed")
@@ -137,7 +137,7 @@ def check_kills(*, step: int = 1) -> int:
 
 
 def check_power_cuts(samples: int, *, without: Collection[str] = (), step: int = 1) -> int:
-    """Check what may be left after a power cut at each call; says how many states there were."""
+    """Check sampled states after a power cut at each call. Return the number of states."""
     states = 0
     for point in points(prepared(), without=without, step=step):
         for model in CrashModel:
@@ -157,7 +157,7 @@ def _check(point: Point, disk: CrashableFilesystem, how: str) -> None:
 
 
 def check_acknowledged(disk: Filesystem, acknowledged: list[str]) -> None:
-    """What was acknowledged is in the session, or among those that wait."""
+    """Check that every acknowledged message is in the session or in the turn log."""
     gateway, _ = gateway_on(disk, "reader")
     there = [text for role, text in lines(gateway) if role == "user"]
     there += [turn["text"] for left in TurnLog(disk, ROOT).left() for turn in left.turns if "text" in turn]
@@ -165,7 +165,7 @@ def check_acknowledged(disk: Filesystem, acknowledged: list[str]) -> None:
 
 
 def check_next_life(disk: Filesystem, point: Point) -> None:
-    """Begin anew on what is left: everything is there once and in order, and nobody was asked twice."""
+    """Start again: every message is there once and in order, and the runner was asked at most once for each."""
     unknown = [text for text in SAID[1:-1] if text not in point.life.acknowledged]
     life = live(disk, f"after {point.number}", going_on(unknown))
     gateway, _ = gateway_on(disk, "reader")

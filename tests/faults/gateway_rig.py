@@ -1,8 +1,8 @@
-"""The rig that kills gateways: servers on one port, one after the other, and processes that talk to them and listen meanwhile.
+"""Rig that kills gateways: servers run on one port one after the other, while other processes send messages and listen.
 
-The port is held by the parent, so a client that comes while no server is there waits for the next one. Whoever loses a connection
-sends the same again. Nothing here judges while it runs, except that a refusal nobody documented ends it; the laws are checked on
-what is on the disk in the end, and on what the clients and the runner tell of it.
+The parent holds the port, so a client that connects while no server is running waits for the next one. A client that loses its
+connection repeats the request. Nothing is judged during the run, except that an undocumented refusal ends it. The laws are
+checked at the end, against the disk and the reports of clients and runners.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Weakness = Callable[[], None]
 
 KEYS = [f"agent:main:hook:h{number}" for number in range(3)]
 CLIENTS = 4
-LISTENERS = 2  # for each key
-LONGEST = 0.2  # seconds that a gateway lives once it is there
-PATIENCE = 30.0  # seconds without any answer after which a client complains
-SOON = 5.0  # seconds within which the last entry is heard
+LISTENERS = 2  # per key
+LONGEST = 0.2  # maximum lifetime of a gateway in seconds, once it is ready
+PATIENCE = 30.0  # timeout of a client in seconds
+SOON = 5.0  # seconds within which the last entry must be received
 FAILED = "no answer today"
 
 ASKED, STOP, LAST = "asked", "stop", "last"  # files in the folder of a run
@@ -57,7 +57,7 @@ ASKED, STOP, LAST = "asked", "stop", "last"  # files in the folder of a run
 
 
 class Slow:
-    """A runner that needs some milliseconds for each word, fails now and then, and notes what it is asked."""
+    """A runner that takes some milliseconds per word, fails now and then, and logs every request."""
 
     name = "echo"
 
@@ -67,7 +67,7 @@ class Slow:
         self._busy: set[str] = set()
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
-        """Answer, one word after the other."""
+        """Answer word by word."""
         asked = request.messages[-1]["content"][0]["text"]
         overlaps = request.session_id in self._busy
         os.write(self._notes, f"{json.dumps([asked, overlaps])}\n".encode())
@@ -87,12 +87,12 @@ class Slow:
 
 
 def answer_to(text: str) -> str:
-    """What the runner answers if nothing is in its way."""
+    """Return the runner's complete answer."""
     return f"re: {text} and so on"
 
 
 def serving(folder: str, sock: socket.socket, weakness: Weakness, tell: Tell) -> None:
-    """A gateway in a process of its own, until it is killed or told to end."""
+    """Run a gateway in its own process until it is killed or stopped."""
     weakness()
     gateway = gateway_in(Path(folder, "root"), NEVER, durability="process")
     runner = Slow(folder)
@@ -105,7 +105,7 @@ def serving(folder: str, sock: socket.socket, weakness: Weakness, tell: Tell) ->
 
 
 def talking(folder: str, address: str, seed: int, tell: Tell) -> None:
-    """Clients that talk until they are told to stop; of every acknowledgement it is told whose it was."""
+    """Run clients until they are stopped, and report every acknowledgement."""
     anyio.run(_talk, folder, address, seed, tell)
 
 
@@ -128,7 +128,7 @@ async def _client(http: httpx.AsyncClient, folder: str, rng: Random, number: int
 
 
 async def _say(http: httpx.AsyncClient, rng: Random, name: str, tell: Tell) -> None:
-    """Say something once, however often that takes; sometimes once more for no reason."""
+    """Send a message until it is acknowledged; sometimes send it twice."""
     key = rng.choice(KEYS)
     for _ in range(rng.choice((1, 1, 2))):
         how = rng.choice(({}, {"wait": True}, {"stream": True}))
@@ -144,7 +144,7 @@ async def _asked(http: httpx.AsyncClient, method: str, path: str, **what: Any) -
 
 
 async def _insisted(http: httpx.AsyncClient, method: str, path: str, **what: Any) -> httpx.Response:
-    """The answer of a server that lives long enough to give it."""
+    """Repeat a request until a server answers it."""
     while True:
         try:
             response = await http.request(method, path, **what)
@@ -164,7 +164,7 @@ async def _insisted(http: httpx.AsyncClient, method: str, path: str, **what: Any
 
 
 def listening(folder: str, address: str, sessions: dict[str, str], tell: Tell) -> None:
-    """Clients that hear every entry of their sessions, from the first to the one that they are told is the last."""
+    """Run listeners that receive every entry of their sessions up to the last one."""
     anyio.run(_listen_to_all, folder, address, sessions, tell)
 
 
@@ -193,7 +193,7 @@ async def _listen(http: httpx.AsyncClient, folder: str, session_id: str, tell: T
 
 
 class Ear:
-    """What one listener has heard, and behind which event it goes on."""
+    """The entries that one listener received, and the id of its last event."""
 
     def __init__(self, last_id: str) -> None:
         self.last_id = last_id
@@ -201,7 +201,7 @@ class Ear:
         self.connections = 0
 
     def hear(self, event: Received) -> None:
-        """Note an event that came whole."""
+        """Record a complete event."""
         if event.kind == "entry":
             self.ids.append(json.loads(event.data)["data"]["id"])
         self.last_id = event.last_id
@@ -229,7 +229,7 @@ async def _hear_for_ever(http: httpx.AsyncClient, session_id: str, ear: Ear) -> 
 
 
 class Acknowledged(NamedTuple):
-    """What a client was told of a message."""
+    """The acknowledgement of a message."""
 
     key: str
     name: str
@@ -237,7 +237,7 @@ class Acknowledged(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What a listener heard, over so many connections."""
+    """The entries that a listener received, and its number of connections."""
 
     session_id: str
     connections: int
@@ -245,31 +245,31 @@ class Heard(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """What is left of a run: the folder, the session of each key, and what was told."""
+    """The result of a run: the folder, the session of each key, and all reports."""
 
     folder: str
     sessions: dict[str, str]
     acknowledged: list[Acknowledged]
     heard: list[Heard]
-    left: list[str]  # sessions in which turns were under way though nobody said anything any more
+    left: list[str]  # sessions with unfinished turns after all clients had stopped
 
     def entries(self, key: str) -> list[Entry]:
-        """The entries of a key's session, in their order."""
+        """Return the entries of a key's session in order."""
         with Store(f"{self.folder}/root").open(self.sessions[key], readonly=True) as session:
             return session.get_entries()
 
     @property
     def asked(self) -> list[tuple[str, bool]]:
-        """What the runners were asked, and whether another turn of the same session was still running."""
+        """Return the requests to the runners, and whether another turn of the same session was still running."""
         return [tuple(json.loads(line)) for line in Path(self.folder, ASKED).read_text().splitlines()]
 
 
 def nothing() -> None:
-    """No weakness."""
+    """Remove no protection."""
 
 
 def talk(folder: str, seed: int, kills: int, *, listeners: bool = False, weakness: Weakness = nothing) -> Talk:
-    """Let clients talk to gateways of which so many are killed, then to one that may live."""
+    """Let clients talk to gateways that are killed `kills` times, then to one that is not."""
     rng = Random(seed)
     sessions = _begin(folder)
     with listen("127.0.0.1", 0) as sock:
@@ -280,7 +280,7 @@ def talk(folder: str, seed: int, kills: int, *, listeners: bool = False, weaknes
         start = partial(serving, folder, sock, weakness)
         for _ in range(kills):
             server = Child(start)
-            if rng.random() < 0.8:  # the others are killed while they start
+            if rng.random() < 0.8:  # otherwise it is killed during its start
                 server.wait_for_word()
             time.sleep(rng.uniform(0, LONGEST))
             server.kill()
@@ -299,7 +299,7 @@ def talk(folder: str, seed: int, kills: int, *, listeners: bool = False, weaknes
 
 
 def _begin(folder: str) -> dict[str, str]:
-    """The sessions of all keys, made by a process that has ended when anybody talks."""
+    """Create the sessions of all keys in a separate process that ends before the clients start."""
 
     def make(tell: Tell) -> None:
         with Conversations(Store(f"{folder}/root"), workspace=lambda agent: f"/work/{agent}", hold=None) as all_:
@@ -323,7 +323,7 @@ def _say_what_is_last(folder: str, sessions: dict[str, str]) -> None:
 
 
 def check_turns(run: Talk) -> Counter[str]:
-    """Nothing lost, nothing doubled, one reply for each message, one turn at a time; gives how the turns ended."""
+    """Check that no message is lost or duplicated, each has one reply, and turns do not overlap. Return how the turns ended."""
     turns: dict[str, list[tuple[str, str]]] = defaultdict(list)  # by name: key and id
     ends: Counter[str] = Counter()
     asked = Counter(name for name, _ in run.asked)
@@ -354,7 +354,7 @@ def check_turns(run: Talk) -> Counter[str]:
 
 
 def _end_of(name: str, message: Json) -> str:
-    """How a turn ended; an answer is whole, or says why it is not."""
+    """Return how a turn ended. An answer is complete or gives the reason why it is not."""
     text = "".join(block.get("text", "") for block in message["content"])
     if message["stopReason"] == "stop":
         assert text == answer_to(name)
@@ -367,13 +367,13 @@ def _end_of(name: str, message: Json) -> str:
 
 
 def check_bindings(run: Talk) -> None:
-    """The store file is whole, and binds each key to the session that it had from the beginning."""
+    """Check that the store file is valid and binds each key to its first session."""
     stored = json.loads(Path(run.folder, "root/agents/main/sessions/sessions.json").read_bytes())
     assert {key: entry["sessionId"] for key, entry in stored.items()} == run.sessions
 
 
 def check_heard(run: Talk) -> int:
-    """Every listener heard every entry once and in order; gives over how many connections."""
+    """Check that every listener received every entry once and in order. Return the number of connections."""
     assert len(run.heard) == LISTENERS * len(KEYS)
     written = {run.sessions[key]: [entry.id for entry in run.entries(key)] for key in KEYS}
     for session_id, _, ids in run.heard:

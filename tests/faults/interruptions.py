@@ -1,9 +1,9 @@
-"""An interruption at any instant at which Python lets one in: the rig for Ctrl-C, cancellation and other late exceptions.
+"""Rig for Ctrl-C, cancellation and other late exceptions: interrupt at every instruction where Python allows it.
 
-Python delivers them between two instructions: at the beginning of a function, behind a call, and where a loop goes back.
-`interrupted` counts these places while some work runs, and raises at the one that it is told, before the next instruction.
-Where that instruction is no longer guarded as the call was, the place is left out: Python would raise inside the guard. The
-file system of the rig is in memory and stands for the kernel, whose calls are not interrupted half-way.
+Python delivers them between two instructions: at the start of a function, after a call, and at a backward jump. `interrupted`
+counts these places while the work runs, and raises at the given one, before the next instruction. A place is skipped if the
+next instruction is not in the same `try` block as the call, because Python would raise inside the block. The rig's file system
+is in memory and represents the kernel, whose calls are not interrupted.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from sessile.storage import memory
 
 PACKAGE = str(Path(sessile.__file__).parent)
 KERNEL = {memory.__file__, *(str(path) for path in Path(PACKAGE, "testing").glob("*.py"))}
-AROUND = {threading.__file__, contextlib.__file__}  # what our code runs through that is written in Python itself
+AROUND = {threading.__file__, contextlib.__file__}  # Python code of the standard library that our code runs through
 DELIVERING = ("RESUME", "CALL", "JUMP_BACKWARD")
 
 
 class Interruption(BaseException):
-    """Somebody wants the work to stop now."""
+    """Raised at the chosen place."""
 
 
 @cache
 def _guards(code: CodeType) -> list[tuple[int, int, int]]:
-    """Which instructions of a function are guarded, and by what: the first, the one behind the last, the guard."""
+    """Return the guarded ranges of instructions: the first, the one after the last, and the handler."""
     entries = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
     return [(entry.start, entry.end, entry.target) for entry in entries]
 
@@ -48,7 +48,7 @@ def _is_ours(code: CodeType) -> bool:
 
 
 def interrupted(number: int, work: Callable[[], object]) -> tuple[str, int] | None:
-    """Run some work with an interruption at its place `number`; gives the file and line, `None` if there are fewer places."""
+    """Run `work` with an interruption at place `number`. Return the file and line, or None if there are fewer places."""
     left = number
     before: dict[FrameType, int] = {}
     struck: tuple[str, int] | None = None
@@ -80,7 +80,7 @@ def interrupted(number: int, work: Callable[[], object]) -> tuple[str, int] | No
         return struck
     finally:
         sys.settrace(watching)
-        before.clear()  # what was interrupted is gone, with all that it held
+        before.clear()  # release the interrupted frames and everything they hold
     if struck is not None:
         raise AssertionError(f"the interruption at {struck} was swallowed")
     return None

@@ -1,7 +1,7 @@
-"""What users were told, and whether a store keeps it: the oracle of all fault rigs.
+"""The oracle of all fault rigs: records what callers were promised, and checks that a store keeps it.
 
-A `Ledger` is made of events, so that a process that will be killed can send them through a pipe. `verify` holds a ledger
-against what is left of a store: everything acknowledged is there, nothing half-made shows, and work goes on.
+A `Ledger` is built from events, so a process that will be killed can send them through a pipe. `verify` compares a ledger with
+the remaining store: everything acknowledged is there, nothing partial is visible, and work can continue.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Event = tuple[str, ...]
 
 
 def clock(start: int) -> Callable[[], float]:
-    """A clock that goes on by one second whenever somebody looks."""
+    """Return a clock that advances by one second at every call."""
     return count(1_700_000_000 + start).__next__
 
 
 def store_on(filesystem: Filesystem | None, root: str, seed: int, durability: str = "power") -> Store:
-    """A store whose ids and times are the same in every run; seeds keep those of two stores apart."""
+    """Return a store whose ids and times are the same in every run. Different seeds give different ids."""
     if durability == "process":
         return Store(
             root, fs=filesystem, durability="process", clock=clock(seed * 100_000), random=Random(seed).randbytes
@@ -42,18 +42,18 @@ def store_on(filesystem: Filesystem | None, root: str, seed: int, durability: st
 
 @dataclass
 class Ledger:
-    """What was promised about each session, by its id."""
+    """The promises about each session, by session id."""
 
     texts: dict[str, dict[str, str]] = field(default_factory=dict)
     """The acknowledged messages: entry id to text, in the order in which they were acknowledged."""
     listed: set[str] = field(default_factory=set)
     """Sessions that listings must show without any recovery."""
     rewriting: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What a rewrite that is under way puts in place of texts."""
+    """The new texts of a rewrite that has not finished."""
     titles: dict[str, set[str | None]] = field(default_factory=dict)
     """The names that a session may have."""
     leaves: dict[str, set[str | None]] = field(default_factory=dict)
-    """Where a session may be reopened."""
+    """The leaves at which a session may be reopened."""
     trash: dict[str, str] = field(default_factory=dict)
     """Sessions that "may" or "must" be in the trash."""
     folders: dict[str, str] = field(default_factory=dict)
@@ -61,20 +61,20 @@ class Ledger:
     spilled: dict[str, str] = field(default_factory=dict)
     """The content of the artifact that a session must have."""
     copied: list[set[str]] = field(default_factory=list)
-    """The texts that a copy holds, if there is one at all: for each attempt to make one."""
+    """The texts of a copy, if it exists, for each attempt to copy."""
     damaged: set[str] = field(default_factory=set)
-    """Sessions in whose files something is unreadable."""
+    """Sessions whose files have unreadable parts."""
     blobs: dict[str, str] = field(default_factory=dict)
     """Large content by its hash."""
     obtained: set[str] = field(default_factory=set)
-    """Names of files that may be there without a byte, because whoever asks for them fills them."""
+    """Names of files that may exist and be empty, because the next `obtain` fills them."""
     syncing: set[str] = field(default_factory=set)
-    """Sessions that were being brought to a second store, and are there if that is done once more."""
+    """Sessions that were being synced to a second store, and are complete there after another sync."""
     imports: dict[str, set[str]] = field(default_factory=dict)
-    """Other agents' files, relative to the root, and the texts that importing them anew must give."""
+    """Other agents' files, relative to the root, and the texts that a new import of them must hold."""
 
     def note(self, *event: str) -> None:
-        """Write down one promise."""
+        """Record one promise."""
         kind, session_id, *rest = event
         match kind, rest:
             case "said", [entry_id, text]:
@@ -125,7 +125,7 @@ class Ledger:
 
 
 class Run:
-    """Somebody who works on a store and writes down what was promised."""
+    """A caller that works on a store and records the promises."""
 
     def __init__(self, store: Store, ledger: Ledger, tell: Callable[[Event], object] | None = None) -> None:
         self.store = store
@@ -148,7 +148,7 @@ class Run:
         return self._opened(self.store.continue_recent(cwd))
 
     def copy(self, make: Callable[[], Session], source: str, texts: set[str]) -> Session:
-        """Make a copy of a session and note what it must hold."""
+        """Copy a session and record what the copy must hold."""
         self.note("copying", source, *texts)
         session = self._opened(make(), listed=True)
         for entry in session.get_entries():
@@ -164,7 +164,7 @@ class Run:
         return session
 
     def say(self, session: Session, text: str, role: str = "user") -> str:
-        """Append a message and note its receipt."""
+        """Append a message and record its receipt."""
         receipt = session.append_message(message(text, role))
         self.note("said", session.id, receipt.id, text)
         if role == "assistant":
@@ -172,14 +172,14 @@ class Run:
         return receipt.id
 
     def appended(self, session: Session, entry_id: str | None) -> str:
-        """Note an entry of any kind that was just acknowledged."""
+        """Record an acknowledged entry of any kind."""
         assert entry_id is not None
         self.note("said", session.id, entry_id, text_of(session.get_full_entry(entry_id)))
         return entry_id
 
 
 def session_id(run: Run) -> str:
-    """The one session that was prepared."""
+    """Return the id of the one prepared session."""
     return next(iter(run.ledger.texts))
 
 
@@ -190,7 +190,7 @@ def message(text: str, role: str = "user") -> dict[str, Any]:
 
 
 def text_of(entry: Entry | dict[str, Any]) -> str:
-    """What a message entry says; the type of any other entry."""
+    """Return the text of a message entry, or the type of any other entry."""
     if entry["type"] != "message":
         return str(entry["type"])
     content = entry["message"]["content"]
@@ -207,10 +207,9 @@ def expect(holds: bool, complaint: str) -> None:
 
 
 def verify(store: Store, ledger: Ledger, *, whole: bool = True, go_on: bool = True) -> None:
-    """Raise `Broken` unless the store keeps what the ledger promises.
+    """Raise `Broken` unless the store keeps the promises of the ledger.
 
-    `whole` says that no line can be torn, because nothing but calls of ours were interrupted. The store is worked on, so
-    give it a copy.
+    With `whole`, no line may be torn, because only our own calls were interrupted. Pass a copy: this writes to the store.
     """
     listed = _check_listing(store, ledger)
     for cwd in PROJECTS:
@@ -257,7 +256,7 @@ def _check_listing(store: Store, ledger: Ledger) -> set[str]:
 
 
 def session_paths(store: Store) -> Iterator[str]:
-    """Every file that any member of the family would take for a session."""
+    """Return every file that a member of the family would list as a session."""
     folder = store.layout.sessions
     try:
         projects = store.fs.names(folder)
@@ -313,14 +312,16 @@ def _check_session(store: Store, path: str, session_id: str, ledger: Ledger, *, 
         expect(titles is None or session.title in titles, f"{path} is called {session.title}, not {titles}")
         leaves, leaf = ledger.leaves.get(session_id), session.leaf_id
         if leaves is not None and leaf is not None and not whole and leaf not in leaves | acknowledged.keys():
-            leaf = session.get_full_entry(leaf)["parentId"]  # a marker that a power cut has garbled hangs from the leaf
+            leaf = session.get_full_entry(leaf)[
+                "parentId"
+            ]  # a marker that was garbled by a power cut is a child of the leaf
         expect(leaves is None or leaf in leaves, f"{path} reopens at {session.leaf_id}, not {leaves}")
     finally:
         session.close()
 
 
 def _check_paths(session: Session, acknowledged: dict[str, str]) -> None:
-    """Every acknowledged entry is connected to a root."""
+    """Check that every acknowledged entry is connected to a root."""
     parents = {entry.id: entry.parent_id for entry in session.iter_lines()}
     for entry_id in acknowledged:
         parent = parents[entry_id]
@@ -328,12 +329,12 @@ def _check_paths(session: Session, acknowledged: dict[str, str]) -> None:
 
 
 def beside(store: Store) -> Store:
-    """A second store in the folder of the first."""
+    """Return a second store inside the folder of the first."""
     return Store(f"{store.layout.root}/second", fs=store.fs, clock=lambda: store.now() / 1000, random=store.random)
 
 
 def _check_syncing(store: Store, session_id: str) -> None:
-    """Bringing a session to another store goes on where an earlier attempt was interrupted."""
+    """Check that a sync continues after an interrupted attempt."""
     for done in sync(store, beside(store)):
         expect(done.error is None, f"{done.path}: {done.error}")
     with store.open(session_id, readonly=True) as here, beside(store).open(session_id, readonly=True) as there:
@@ -345,10 +346,10 @@ def _check_syncing(store: Store, session_id: str) -> None:
 
 
 def _check_importing(store: Store, source: str, texts: set[str]) -> None:
-    """Importing goes on where an earlier attempt was interrupted: nothing is missing, and nothing is new the next time."""
+    """Check that an import continues after an interrupted attempt, is complete, and adds nothing the next time."""
     done = import_session(store, source)
     with store.open(done.path, readonly=True) as session:
-        # Not only where the leaf is: somebody may have moved it since.
+        # Check all branches: the leaf may have been moved since.
         branches = [
             [text_of(session.get_full_entry(entry.id)) for entry in session.get_branch(head)]
             for head in (None, *(entry.id for entry in session.get_heads()))

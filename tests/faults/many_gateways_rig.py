@@ -1,8 +1,8 @@
-"""The rig of many gateways on one database: they are killed, paused and started again while clients talk to all of them.
+"""Rig with many gateways on one database: they are killed, paused and restarted while clients talk to all of them.
 
-Each gateway has a port, which the parent holds, so a client that comes while nobody is there waits for the next one; but it is
-not patient, and sends the same to another. Now and then it sends one message to two at once. Nothing here judges while it runs;
-the laws are checked on what is in the database in the end, and on what the clients and the runners tell of it.
+The parent holds the port of each gateway, so a client that connects while a gateway is down waits for the next one. After a
+short timeout it sends the same message to another gateway. Now and then it sends one message to two gateways at once. Nothing
+is judged during the run. The laws are checked at the end, against the database and the reports of clients and runners.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from sessile.storage.postgres.turn_queue import TurnTable
 Json = dict[str, Any]
 Weakness = Callable[[], None]
 
-BUSY = "busy."  # of files that are there while a gateway gives an answer
-TTL = 0.8  # seconds of a lease
+BUSY = "busy."  # prefix of files that exist while a gateway answers
+TTL = 0.8  # lifetime of a lease in seconds
 CLIENTS = 4
-IMPATIENCE = 1.0  # seconds after which a client asks another gateway
-PATIENCE = 15.0  # seconds without any answer after which it complains
-LONG_ENOUGH = 0.5  # seconds that all talk when nothing happens to the gateways any more
-SETTLED = 5.0  # seconds in which everything is answered when nobody says anything any more
+IMPATIENCE = 1.0  # seconds after which a client tries another gateway
+PATIENCE = 15.0  # timeout of a client in seconds
+LONG_ENOUGH = 0.5  # seconds that all clients continue after the last fault
+SETTLED = 5.0  # seconds within which everything must be answered after the last message
 
 
 class Plan(NamedTuple):
-    """What happens to the gateways of a run."""
+    """The faults of a run."""
 
     seed: int
     kills: int = 0
@@ -67,9 +67,9 @@ class Plan(NamedTuple):
 
 
 class Answering:
-    """A runner that needs some milliseconds for each word, fails now and then, and notes what it is asked.
+    """A runner that takes some milliseconds per word, fails now and then, and logs every request.
 
-    While it answers it holds a lock of the session, which the kernel frees when it is killed.
+    While it answers, it holds a lock of the session, which the kernel releases when the process is killed.
     """
 
     name = "echo"
@@ -82,7 +82,7 @@ class Answering:
         self._answering = 0
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
-        """Answer, one word after the other."""
+        """Answer word by word."""
         asked = request.messages[-1]["content"][0]["text"]
         lane = os.open(f"{self._folder}/{request.session_id}", os.O_RDWR | os.O_CREAT)
         try:
@@ -111,7 +111,7 @@ class Answering:
 
 
 def serving(folder: str, url: str, sock: socket, weakness: Weakness, tell: Tell) -> None:
-    """A gateway in a process of its own, until it is killed or told to end."""
+    """Run a gateway in its own process until it is killed or stopped."""
     turn_queue.NODE_TTL = TTL
     weakness()
     gateway = gateway_in(Path("/nowhere"), NEVER, store=Store(url, durability="process"))
@@ -125,7 +125,7 @@ def serving(folder: str, url: str, sock: socket, weakness: Weakness, tell: Tell)
 
 
 def talking(folder: str, addresses: list[str], plan: Plan, tell: Tell) -> None:
-    """Clients that talk until they are told to stop; of every acknowledgement it is told whose it was."""
+    """Run clients until they are stopped, and report every acknowledgement."""
     anyio.run(_talk, folder, addresses, plan, tell)
 
 
@@ -146,7 +146,7 @@ async def _client(speaker: Speaker, folder: str, number: int) -> None:
 
 
 class Speaker(NamedTuple):
-    """One client, who knows all gateways."""
+    """A client that knows all gateways."""
 
     http: httpx.AsyncClient
     addresses: list[str]
@@ -155,7 +155,7 @@ class Speaker(NamedTuple):
     tell: Tell
 
     async def say(self, name: str) -> None:
-        """Say something once, however often that takes; sometimes to several at once."""
+        """Send a message until it is acknowledged; sometimes to several gateways at once."""
         key = self.rng.choice(KEYS)
         async with anyio.create_task_group() as group:
             for _ in range(self.rng.choice((1, 1, 2))):
@@ -171,12 +171,12 @@ class Speaker(NamedTuple):
             self.tell(["answered", name, reply["stop"], reply["text"]])
 
     async def _insisted(self, body: Json) -> httpx.Response:
-        """The answer of a gateway that lives long enough to give it."""
+        """Repeat a request until a gateway answers it."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             try:
                 response = await self.http.post(f"{self.rng.choice(self.addresses)}/v1/chat/send", json=body)
-            except httpx.TransportError:  # also that it takes too long
+            except httpx.TransportError:  # including timeouts
                 await anyio.sleep(0.003)
                 continue
             if response.status_code == 429:
@@ -191,7 +191,7 @@ class Speaker(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """What a client was told of a message."""
+    """The acknowledgement of a message."""
 
     key: str
     name: str
@@ -199,7 +199,7 @@ class Acknowledged(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What a client was told of a reply."""
+    """A reply as the client received it."""
 
     name: str
     stop: str
@@ -207,7 +207,7 @@ class Answered(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What is left of a run."""
+    """The result of a run."""
 
     plan: Plan
     folder: str
@@ -215,22 +215,22 @@ class Run(NamedTuple):
     sessions: dict[str, str]
     acknowledged: list[Acknowledged]
     answered: list[Answered]
-    left: list[str]  # sessions in which turns were under way though nobody said anything any more
+    left: list[str]  # sessions with unfinished turns after all clients had stopped
     seconds: float
 
     def entries(self, key: str) -> list[Entry]:
-        """The entries of a key's session, in their order."""
+        """Return the entries of a key's session in order."""
         with Store(self.url) as store, store.open(self.sessions[key], readonly=True) as session:
             return session.get_entries()
 
     @property
     def asked(self) -> list[tuple[str, bool]]:
-        """What the runners were asked, and whether another turn of the same session was being answered."""
+        """Return the requests to the runners, and whether another turn of the same session was being answered."""
         return [tuple(json.loads(line)) for line in Path(self.folder, ASKED).read_text().splitlines()]
 
 
 def nothing() -> None:
-    """No weakness."""
+    """Remove no protection."""
 
 
 def talk(folder: str, url: str, plan: Plan, *, weakness: Weakness = nothing) -> Run:
@@ -257,10 +257,10 @@ def talk(folder: str, url: str, plan: Plan, *, weakness: Weakness = nothing) -> 
                     continue
                 servers[victim].kill()
                 servers[victim].finish()
-                if rng.random() < 0.5:  # the others have to take over
+                if rng.random() < 0.5:  # otherwise the other gateways must take over
                     time.sleep(rng.uniform(0, 2 * TTL))
                 servers[victim] = starts[victim]()
-                if rng.random() < 0.8:  # else it may be killed while it starts
+                if rng.random() < 0.8:  # otherwise it may be killed during its start
                     servers[victim].wait_for_word()
             time.sleep(LONG_ENOUGH)
             Path(folder, STOP).touch()
@@ -278,7 +278,7 @@ def talk(folder: str, url: str, plan: Plan, *, weakness: Weakness = nothing) -> 
 
 
 def _wait_until_busy(folder: str, pid: int) -> None:
-    """Return when a gateway is in the middle of an answer, or if it has nothing to do."""
+    """Wait until a gateway is in the middle of an answer, for at most a second."""
     end = time.monotonic() + 1.0
     while not os.path.exists(f"{folder}/{BUSY}{pid}") and time.monotonic() < end:
         time.sleep(0.001)
@@ -291,7 +291,7 @@ def _pause(pid: int, seconds: float) -> None:
 
 
 def _begin(url: str) -> dict[str, str]:
-    """The sessions of all keys, made by a process that has ended when anybody talks."""
+    """Create the sessions of all keys in a separate process that ends before the clients start."""
 
     def make(tell: Tell) -> None:
         with Store(url) as store, Conversations(store, workspace=lambda agent: f"/work/{agent}", hold=None) as all_:
@@ -302,7 +302,7 @@ def _begin(url: str) -> dict[str, str]:
 
 
 def _left(url: str) -> list[str]:
-    """The sessions in which turns are still under way when there was time enough."""
+    """Return the sessions that still have unfinished turns after the timeout."""
 
     def look(tell: Tell) -> None:
         with Store(url) as store:
@@ -320,7 +320,7 @@ def _left(url: str) -> list[str]:
 
 
 def check(run: Run) -> Counter[str]:
-    """Nothing lost, nothing doubled, one reply for each message, one turn at a time; gives how the turns ended."""
+    """Check that no message is lost or duplicated, each has one reply, and turns do not overlap. Return how the turns ended."""
     turns_of: dict[str, list[tuple[str, str]]] = defaultdict(list)  # by name: key and id
     held: dict[str, tuple[str, str]] = {}  # by name: how its reply ends, and its text
     ends: Counter[str] = Counter()
@@ -349,7 +349,7 @@ def check(run: Run) -> Counter[str]:
     for name, stop, text in run.answered:
         assert held[name] == (stop, text), f"of {name} a client was told something else than the session holds"
     assert [name for name, times in asked.items() if times > 1] == []
-    if not run.plan.pauses:  # one that stands still may hold its lock longer than its lane
+    if not run.plan.pauses:  # a paused gateway may hold its lock longer than its lane
         assert not any(overlaps for _, overlaps in run.asked), "two turns of a session were answered at once"
     _check_bindings(run)
     return ends
@@ -360,7 +360,7 @@ def _reply_of(message: Json) -> tuple[str, str]:
 
 
 def _end_of(name: str, message: Json) -> str:
-    """How a turn ended; an answer is whole, or says why it is not."""
+    """Return how a turn ended. An answer is complete or gives the reason why it is not."""
     stop, text = _reply_of(message)
     if stop == "stop":
         assert text == answer_to(name), f"{name} was answered with {text!r}"
@@ -373,7 +373,7 @@ def _end_of(name: str, message: Json) -> str:
 
 
 def _check_bindings(run: Run) -> None:
-    """Each key has the session that it had from the beginning, and no other was made."""
+    """Check that each key still has its first session, and that there are no other sessions."""
     with Store(run.url) as store, Conversations(store, workspace=lambda agent: f"/work/{agent}", hold=None) as all_:
         found = {key: all_.get(key) for key in KEYS}
         assert {key: one and one.entry.session_id for key, one in found.items()} == run.sessions

@@ -1,4 +1,4 @@
-"""What a store does on a small disk that is full: run by `test_full_disk` where nobody else sees the disk.
+"""Check a store on a small full disk. `test_full_disk` runs this in a mount namespace of its own.
 
 python -m faults.on_a_full_disk <mounted folder> <step>
 """
@@ -16,8 +16,8 @@ from sessile import Filter, Library, Session, Store, check
 from sessile.errors import StorageFull
 
 PAGE = 4096
-MOST = 24_000  # bytes of a session, before it is begun anew
-LOOKS = 10  # places between two looks by the catalog, which takes longer than everything else
+MOST = 24_000  # maximum size of a session in bytes before a new one is started
+LOOKS = 10  # interval of checks with the catalog, which are the slowest part
 
 
 class Disk:
@@ -45,14 +45,14 @@ def begin(store: Store) -> Session:
 
 
 def length_of(session: Session, text: str) -> int:
-    """Append a text; gives the length of its line."""
+    """Append a text and return the length of its line."""
     before = os.path.getsize(session.path)
     session.append_message(message(text))
     return os.path.getsize(session.path) - before
 
 
 def leave(session: Session, disk: Disk, room: int) -> None:
-    """Bring the end of the journal to so many bytes before the end of a page, then leave no page free."""
+    """Move the end of the journal to `room` bytes before the end of a page, then fill the disk."""
     frame = length_of(session, "x") - 1
     missing = (-room - os.path.getsize(session.path)) % PAGE
     length_of(session, "x" * ((missing - frame) % PAGE))
@@ -61,7 +61,7 @@ def leave(session: Session, disk: Disk, room: int) -> None:
 
 
 def check_full(store: Store, session: Session, *, fits: bool) -> None:
-    """One line too much: an error, no entry, no fragment; and everything that only reads works."""
+    """Check that an append that does not fit raises and leaves no fragment, and that reading still works."""
     if fits:
         session.append_message(message(TOO_MUCH))
     with open(session.path, "rb") as file:
@@ -89,7 +89,7 @@ def check_full(store: Store, session: Session, *, fits: bool) -> None:
 
 
 def check_catalog(store: Store, session: Session, cache: str) -> None:
-    """Listing and searching work with a catalog that cannot be written, and with one that cannot be made."""
+    """Check that listing and searching work when the catalog cannot be written or created."""
     for folder in (cache, f"{cache}-new"):
         with Library(store, cache=folder) as library:
             library.catch_up("index")

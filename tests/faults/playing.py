@@ -1,4 +1,4 @@
-"""Scenarios that are played in processes of their own, on real files, and what these were promised."""
+"""Play scenarios in separate processes, on real files, and collect their promises."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ BEGIN, END = "begin", "end"
 
 
 def play(root: str, ledger: Ledger, act: Act, durability: str, tell: Tell) -> None:
-    """Play a part of a scenario, telling what was promised."""
+    """Play a part of a scenario and report its promises."""
     tell(BEGIN)
     act(Run(store_on(None, root, 2, durability), ledger, tell))
     tell(END)
 
 
 def prepared_at(root: str, scenario: Scenario) -> Ledger:
-    """Make a folder with a store on which the scenario can be played; gives what was promised so far."""
+    """Create a folder with a prepared store for the scenario. Return the promises so far."""
 
     def prepare(tell: Tell) -> None:
         scenario.prepare(Run(store_on(None, root, 1), Ledger(), tell))
 
     os.mkdir(root)
-    # In a process of its own: it leaves locked drafts behind, which end with it.
+    # In its own process, because it leaves locked drafts behind; their locks end with the process.
     return noted(Ledger(), Child(partial(prepare)).finish())
 
 
 def noted(ledger: Ledger, events: list[Any]) -> Ledger:
-    """The ledger with what a process has told."""
+    """Return the ledger with the reported events of a process."""
     for event in events:
         if event not in (BEGIN, END):
             ledger.note(*event)

@@ -1,10 +1,10 @@
-"""Rig R3: power cuts on real file systems, run by `test_power_cuts` where nobody else sees the disks.
+"""Rig R3: power cuts on real file systems. `test_power_cuts` runs this in a mount namespace of its own.
 
-    python -m faults.power_cuts <folder> <disk> <cuts> <seed> [<what is left out> …]
+    python -m faults.power_cuts <folder> <disk> <cuts> <seed> [<method to leave out> …]
 
-The disk is a file in memory. Whoever copies it at some moment has what the disk had received by then, and nothing of what the
-kernel held back: that is what a power cut leaves. The process that works on the disk is stopped for the copy, so that the copy
-is of one moment. The copy is mounted, and the store on it is held against what the process had been promised.
+The disk is a file in memory. A copy of that file holds what the disk has received so far and nothing that the kernel has only
+cached, which is what a power cut leaves. The working process is stopped during the copy, so the copy shows one moment. The copy
+is mounted, and the store on it is compared with the promises that the process had received.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from faults.processes import Child, Tell
 from sessile.storage.filesystem import PosixFilesystem
 
 SIZE = 32 << 20
-LONGEST = 0.05  # seconds between two cuts
+LONGEST = 0.05  # maximum seconds between two cuts
 
 
 def delete_and_undo(run: Run) -> None:
@@ -56,10 +56,10 @@ MOVES = [scenarios.move, delete_and_undo]
 
 
 class Disk(NamedTuple):
-    """How a file system is made and mounted, and what its own check is, if it has no journal and needs one after a cut.
+    """How to create and mount a file system, and its check, if it has no journal and needs one after a cut.
 
-    Without a journal a cut can leave a file that was moved to another folder under both names, or a folder that was removed
-    as something else: on such a disk nothing is moved.
+    Without a journal, a cut can leave a moved file under both names, or turn a removed folder into something else. The rig moves
+    nothing on such a disk.
     """
 
     make: tuple[str, ...]
@@ -78,7 +78,7 @@ DISKS = {
 
 
 class Found(NamedTuple):
-    """What the rig counted, and the first complaints."""
+    """The counts of the rig, and its complaints."""
 
     cuts: int
     acknowledged: int
@@ -86,7 +86,7 @@ class Found(NamedTuple):
 
 
 def work(root: str, seed: int, acts: list[scenarios.Act], without: Collection[str], tell: Tell) -> None:
-    """Do everything that people do, in some order, telling what was promised."""
+    """Do every kind of work in random order and report the promises."""
     filesystem = FaultyFilesystem(PosixFilesystem(), without=without)
     run = Run(store_on(filesystem, root, seed), Ledger(), tell)
     scenarios.one_session(run)
@@ -111,7 +111,7 @@ def _run(*command: str, fine: Collection[int] = (0,)) -> None:
 
 
 def one_life(folder: str, disk: Disk, cuts: int, seed: int, without: Collection[str]) -> Found:
-    """A new disk, a process that works on it, and up to that many cuts meanwhile."""
+    """Create a disk, let a process work on it, and cut the power up to `cuts` times."""
     image, rng = f"{folder}/disk", Random(seed)
     with open(image, "wb") as file:
         file.truncate(SIZE)
@@ -131,7 +131,7 @@ def one_life(folder: str, disk: Disk, cuts: int, seed: int, without: Collection[
                 worker.go_on()
                 number += 1
                 ledger = noted(Ledger(), told)
-                ledger.leaves.clear()  # whoever goes on says so only when it is done
+                ledger.leaves.clear()  # a new leaf may be durable before it is reported
                 acknowledged += sum(map(len, ledger.texts.values()))
                 try:
                     check(folder, disk, ledger)
@@ -144,7 +144,7 @@ def one_life(folder: str, disk: Disk, cuts: int, seed: int, without: Collection[
 
 
 def check(folder: str, disk: Disk, ledger: Ledger) -> None:
-    """Mount what the cut left, and hold it against what was promised."""
+    """Mount the copy and compare the store with the promises."""
     if disk.check:
         _run(*disk.check, f"{folder}/copy", fine=(0, 1))
     with mounted(disk, f"{folder}/copy", f"{folder}/left"):

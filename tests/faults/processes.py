@@ -1,4 +1,4 @@
-"""Processes that are forked warm, report through a pipe, and may be killed at any moment."""
+"""Forked processes that report through a pipe and may be killed at any moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tell = Callable[[Any], None]
 
 
 class Child:
-    """A forked process that runs `work(tell)`; what it tells is read with `finish`."""
+    """A forked process that runs `work(tell)`. `finish` returns its reports."""
 
     def __init__(self, work: Callable[[Tell], object]) -> None:
         self._told = b""
@@ -42,14 +42,14 @@ class Child:
         os.close(write_end)
 
     def wait_for_word(self) -> None:
-        """Return when the child has told something more; raises if it ended before."""
+        """Wait for the next report of the child. Raise if the child ended."""
         chunk = os.read(self._read_end, 1 << 16)
         if not chunk:
             raise AssertionError(f"the process has ended after {self.told()}")
         self._told += chunk
 
     def listen(self, seconds: float) -> bool:
-        """Take in what the child tells in that time; says whether it is still there."""
+        """Read the child's reports for some seconds. Return whether it still runs."""
         end = time.monotonic() + seconds
         while select.select([self._read_end], [], [], max(0.0, end - time.monotonic()))[0]:
             if not (chunk := os.read(self._read_end, 1 << 16)):
@@ -58,7 +58,7 @@ class Child:
         return True
 
     def stop(self) -> None:
-        """Stop the child where it is, between two of its system calls, and take in what it has told."""
+        """Stop the child between two system calls, and read its reports."""
         os.kill(self.pid, signal.SIGSTOP)
         while self.listen(0.0005):
             with open(f"/proc/{self.pid}/stat") as file:
@@ -70,18 +70,18 @@ class Child:
         os.kill(self.pid, signal.SIGCONT)
 
     def words(self) -> int:
-        """How often the child has told something so far."""
+        """Return the number of reports so far."""
         return self._told.count(b"\n")
 
     def told(self) -> list[Any]:
-        """What the child has told so far."""
+        """Return the reports so far."""
         return [json.loads(line) for line in self._told.split(b"\n")[:-1]]
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
 
     def finish(self) -> list[Any]:
-        """Everything that the child told before its end; raises if it failed by itself."""
+        """Wait for the end of the child and return all its reports. Raise if it failed by itself."""
         chunks = [self._told]
         while chunk := os.read(self._read_end, 1 << 16):
             chunks.append(chunk)
@@ -96,17 +96,17 @@ class Child:
 
 
 def _write(fd: int, data: bytes) -> None:
-    while data:  # by a call that no store makes, so that rigs that watch system calls can tell them apart
+    while data:  # no store uses `writev`, so rigs that trace system calls can tell reports from work
         data = data[os.writev(fd, [data]) :]
 
 
 def killed_after(seconds: float, work: Callable[[Tell], object], words: int = 1) -> list[Any]:
-    """What a process told that was killed some time after so many words."""
+    """Kill a process some time after its first `words` reports. Return its reports."""
     child = Child(work)
     while child.words() < words:
         child.wait_for_word()
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end:  # sleeping is not exact enough for tenths of milliseconds
+    while time.perf_counter() < end:  # sleep is not precise enough for tenths of milliseconds
         time.sleep(0)
     child.kill()
     return child.finish()
@@ -114,7 +114,7 @@ def killed_after(seconds: float, work: Callable[[Tell], object], words: int = 1)
 
 @contextmanager
 def fast_folder() -> Iterator[str]:
-    """A folder in memory where there is one: a rig that only kills processes need not wait for a disk."""
+    """Return a folder in memory if possible: a rig that only kills processes does not need a disk."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="sessile-", dir=place) as folder:
         yield folder

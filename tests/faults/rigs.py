@@ -1,4 +1,4 @@
-"""The rigs that play a scenario again and again, each time with one more thing going wrong one call later."""
+"""Rigs that play a scenario repeatedly, each time with a fault at a later call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sessile.errors import NotFound, SessileError, SessionNotFound, StorageFailu
 
 
 class Point(NamedTuple):
-    """A moment at which a scenario ended: before which call, what was on the disk, what had been promised."""
+    """The point at which a scenario ended: the call, the state of the disk and the promises."""
 
     number: int
     call: Call | None
@@ -29,7 +29,7 @@ class Point(NamedTuple):
 def kill_points(
     scenario: Scenario, *, durability: str = "power", without: Collection[str] = (), step: int = 1
 ) -> Iterator[Point]:
-    """The scenario, killed before its first call, before its second, and so on; last the one that was not killed."""
+    """Yield the scenario killed before each call in turn, and last without a kill."""
     for number in count(1, step):
         inner, ledger = prepared(scenario)
         faulty = FaultyFilesystem(inner, plan=[Kill(at=number)], without=without)
@@ -44,7 +44,7 @@ def kill_points(
 
 
 def check_kills(scenario: Scenario, *, without: Collection[str] = (), step: int = 1) -> int:
-    """Verify what is left after each kill; says how many there were."""
+    """Verify the store after each kill. Return the number of kills."""
     states = 0
     for point in kill_points(scenario, without=without, step=step):
         try:
@@ -58,7 +58,7 @@ def check_kills(scenario: Scenario, *, without: Collection[str] = (), step: int 
 def check_power_cuts(
     scenario: Scenario, samples: int, *, seed: int = 0, without: Collection[str] = (), step: int = 1
 ) -> int:
-    """Verify sampled states after a power cut at each call; says how many there were."""
+    """Verify sampled states after a power cut at each call. Return the number of states."""
     states = 0
     for point in kill_points(scenario, without=without, step=step):
         for model in CrashModel:
@@ -74,7 +74,7 @@ def check_power_cuts(
 
 
 def check_successors(scenario: Scenario, successor: Scenario, *, seed: int = 0, step: int = 1) -> int:
-    """Kill at each call, let another process do something, then cut the power; says how many states there were."""
+    """Kill at each call, let another process work, then cut the power. Return the number of states."""
     states = 0
     for point in kill_points(scenario, step=step):
         survivor = point.filesystem.kill()
@@ -85,7 +85,7 @@ def check_successors(scenario: Scenario, successor: Scenario, *, seed: int = 0, 
         try:
             successor.act(run)
         except (StopIteration, IndexError, NotFound) as error:
-            # There is no session yet, or any more, that the successor could work on; but what was deleted can be undone.
+            # There is no session for the successor to work on; but a deletion can be undone.
             assert type(error) is not NotFound or "must" not in ledger.trash.values(), point
             continue
         for model in CrashModel:
@@ -107,9 +107,9 @@ def check_errors(
     on: Collection[str] = METHODS,
     told: bool = False,
 ) -> int:
-    """Let the first call fail, the second, and so on until nothing fails; says how many runs failed.
+    """Let each call fail in turn until no call fails. Return the number of failed runs.
 
-    `told` says that an error must come of every failure.
+    With `told`, every failure must raise an error.
     """
     for runs, number in enumerate(count(1, step)):
         inner, ledger = prepared(scenario)
@@ -133,7 +133,7 @@ def check_errors(
 
 
 def _play(scenario: Scenario, run: Run) -> bool:
-    """The scenario; only errors of ours may come out of it, and say which file they are about. Says whether one came."""
+    """Play the scenario. Only our errors may be raised, and they name a file. Return whether one was raised."""
     try:
         scenario.act(run)
     except SessileError as error:
@@ -143,12 +143,12 @@ def _play(scenario: Scenario, run: Run) -> bool:
 
 
 def check_reopening(session: Session, store: Store, run: Run) -> None:
-    """Memory is not ahead of the file, and the session works again after `reopen`."""
+    """Check that memory is not ahead of the file, and that the session works again after `reopen`."""
     path = session.path if session.path in session_paths(store) else session.path.removesuffix(".jsonl") + ".draft"
     try:
         stored = store.open(path, readonly=True)
     except SessionNotFound:
-        return  # moved, deleted, or an empty draft that was closed
+        return  # moved, deleted, or a closed empty draft
     shown = [entry.id for entry in stored.get_entries()]
     stored.close()
     try:

@@ -1,7 +1,7 @@
-"""What people do with a store: the small scenarios that every rig interrupts, fails and repeats.
+"""Common uses of a store: small scenarios that every rig interrupts, fails and repeats.
 
-Each has a part that prepares a healthy store and a part that is put to the test. Both only use public names and write
-down what they were promised.
+Each scenario has a part that prepares a healthy store and a part that is tested. Both use only public names and record the
+promises that they receive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Act = Callable[[Run], None]
 
 
 class Scenario(NamedTuple):
-    """A thing that people do."""
+    """A use of a store."""
 
     name: str
     prepare: Act
@@ -51,14 +51,14 @@ def one_session(run: Run) -> None:
 
 
 def a_draft(run: Run) -> None:
-    """A session that was begun and lost its process before anybody answered."""
+    """A draft whose process ended before the first answer."""
     session = run.create()
     run.say(session, "question")
     run.say(session, "never answered")
 
 
 def a_long_session(run: Run) -> None:
-    """More entries than may stay out of the index."""
+    """A session with more entries than may be missing from the index."""
     session = run.create(publish=True)
     for number in range(70):
         run.say(session, f"line {number}")
@@ -259,7 +259,7 @@ SCENARIOS = [
     Scenario("sync", one_session, caring.bring_to_another_store),
 ]
 
-# Scenarios with syncs of which nobody waits for the end: of another process's draft, of an index, of a breadcrumb.
+# Scenarios with syncs that no caller waits for: of another process's draft, an index or a breadcrumb.
 WITH_UNPROMISED_SYNCS = {"resume_draft", "save_index", "terminal"}
 
 
@@ -273,7 +273,7 @@ def _prepared(number: int) -> tuple[CrashableFilesystem, Ledger]:
 
 
 def prepared(scenario: Scenario) -> tuple[CrashableFilesystem, Ledger]:
-    """A store in memory on which the scenario can be played, and what was promised so far; a fresh copy each time."""
+    """Return a fresh copy of the scenario's prepared store in memory, and its promises."""
     filesystem, ledger = _prepared(SCENARIOS.index(scenario))
     return filesystem.kill(), copy.deepcopy(ledger)
 

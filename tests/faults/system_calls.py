@@ -1,8 +1,8 @@
-"""Rigs on real system calls: a process is traced by strace and killed, or refused, before each of them in turn.
+"""Rigs on real system calls: strace kills a process, or fails a call, at each system call in turn.
 
-A process is forked warm, waits, and goes on when strace has it; strace counts the calls of each name and strikes at one of them.
-It waits by `readv` and tells by `writev`, which no store uses, so that only the work itself is struck. Calls that concern no
-file, such as those for memory, are left out: between two calls on files nothing changes on the disk.
+A process is forked and waits until strace is attached. strace counts the calls of each name and strikes at one of them. The
+process waits with `readv` and reports with `writev`, which no store uses, so only the work itself is struck. Calls that do not
+concern files, such as memory calls, are left out: the disk does not change between two calls on files.
 """
 
 from __future__ import annotations
@@ -34,19 +34,23 @@ SYNCS = {"fsync", "fdatasync"}
 NO_ERROR_OF_SYNCS = {
     errno.EINTR,
     errno.EACCES,
-}  # made again, or taken for a folder above the root that is not ours to open
+}  # retried, or treated as a folder above the root that we may not open
 EXPECTED: dict[int, set[str]] = {
     errno.ENOSPC: {"StorageFull", "SyncFailed"},
     errno.EDQUOT: {"StorageFull", "SyncFailed"},
-    errno.EACCES: {"PermissionRefused", "SyncFailed", "SessionNotFound"},  # what we may not read is nobody's session
+    errno.EACCES: {
+        "PermissionRefused",
+        "SyncFailed",
+        "SessionNotFound",
+    },  # an unreadable file is not listed as a session
     errno.EROFS: {"PermissionRefused", "SyncFailed"},
-    errno.EINTR: {"StorageFailure"},  # most interrupted calls are made again, and nobody hears of it
+    errno.EINTR: {"StorageFailure"},  # most interrupted calls are retried without an error
 }
 REFUSED, NEVER_RETURNED = "(INJECTED)", "= ?"
 
 
 class SystemCall(NamedTuple):
-    """A call: its name, how many of that name there were up to it, and all of it as strace shows it."""
+    """A call: its name, its number among the calls of that name, and the line of strace."""
 
     name: str
     number: int
@@ -54,7 +58,7 @@ class SystemCall(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """What a process told, its calls, and whether it was killed or its call refused."""
+    """The reports of a process, its calls, and whether it was struck."""
 
     told: list[Any]
     calls: list[SystemCall]
@@ -62,7 +66,7 @@ class Traced(NamedTuple):
 
 
 def is_possible() -> bool:
-    """Whether processes can be traced here."""
+    """Return whether processes can be traced here."""
     if shutil.which("strace") is None:
         return False
     try:
@@ -72,7 +76,7 @@ def is_possible() -> bool:
 
 
 def traced(work: Callable[[Tell], object], fault: str | None = None) -> Traced:
-    """Let a process do its work under strace, with a fault if there is one (`write:error=EIO:when=2`)."""
+    """Run the work of a process under strace, with an optional fault (`write:error=EIO:when=2`)."""
     ready, go = os.pipe()
 
     def wait_and_work(tell: Tell) -> None:
@@ -110,7 +114,7 @@ def _parsed(lines: Sequence[str]) -> Iterator[SystemCall]:
 
 
 class Stage:
-    """A folder with a store on which a scenario can be played again and again."""
+    """A folder with a store on which a scenario can be played repeatedly."""
 
     def __init__(self, folder: str, scenario: Scenario, durability: str = "power") -> None:
         self._root, self._base = f"{folder}/root", f"{folder}/base"
@@ -118,10 +122,10 @@ class Stage:
         self._scenario = scenario
         self._durability = durability
         inner, ledger = prepared(scenario)
-        scenario.act(Run(store_on(inner, "/store", 2), ledger))  # so that nothing is left to be imported
+        scenario.act(Run(store_on(inner, "/store", 2), ledger))  # so that nothing has to be imported during the run
 
     def play(self, fault: str | None = None, how: Callable[..., None] = play) -> Traced:
-        """Play it once on a fresh copy."""
+        """Play the scenario once on a fresh copy."""
         shutil.rmtree(self._root, ignore_errors=True)
         shutil.copytree(self._base, self._root)
         return traced(
@@ -129,14 +133,14 @@ class Stage:
         )
 
     def verify(self, told: list[Any]) -> int:
-        """Hold what is left against what was told; says how many entries had been acknowledged."""
+        """Compare the store with the reports. Return the number of acknowledged entries."""
         ledger = noted(copy.deepcopy(self._ledger), told)
         verify(store_on(None, self._root, 3), ledger)
         return sum(map(len, ledger.texts.values()))
 
 
 def check_kills(scenario: Scenario, *, step: int = 1, only: Collection[str] = ()) -> tuple[int, int]:
-    """Kill before every call in turn; gives how many kills there were, and how many entries had been acknowledged."""
+    """Kill before every call in turn. Return the number of kills and of acknowledged entries."""
     kills = acknowledged = 0
     with fast_folder() as folder:
         stage = Stage(folder, scenario)
@@ -152,7 +156,7 @@ def check_kills(scenario: Scenario, *, step: int = 1, only: Collection[str] = ()
 
 
 def play_through(root: str, ledger: Ledger, act: Act, durability: str, tell: Tell) -> None:
-    """Play a scenario in which a call is refused: errors of ours are told, and afterwards everything works again."""
+    """Play a scenario in which a call fails: our errors are reported, and everything works afterwards."""
     run = Run(store_on(None, root, 2, durability), ledger, tell)
     try:
         act(run)
@@ -167,7 +171,7 @@ def play_through(root: str, ledger: Ledger, act: Act, durability: str, tell: Tel
 def check_errors(
     scenario: Scenario, code: int, *, first: int = 0, step: int = 1, only: Collection[str] = ()
 ) -> Counter[str]:
-    """Let every call in turn be refused once; counts the calls and syncs, and the errors that came of it by their names."""
+    """Fail every call once in turn. Return counts of the calls, the syncs and the names of the errors."""
     counts: Counter[str] = Counter()
     name = errno.errorcode[code]
     with fast_folder() as folder:

@@ -1,4 +1,4 @@
-"""Death, power cuts and failing disks at every step of maintenance and of taking it back."""
+"""Kills, power cuts and failing disks at every step of binding maintenance and its undo."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.mission("Y2", "B4")
 
 @pytest.fixture(autouse=True)
 def _open_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process has files in memory open; to ask each of them takes longer than what is tried."""
+    """No process has files in memory open, and checking every process would be slower than the test."""
     for module in ("gateway.conversations.maintenance", "upkeep.prune"):
         monkeypatch.setattr(f"sessile.{module}.open_files", frozenset)
 
@@ -37,7 +37,7 @@ def _open_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 DAY = 24 * 60 * 60_000
 LATER = NOW + 90 * DAY
 KEYS = [f"agent:main:telegram:direct:{name}" for name in "abc"]
-RULES = Maintenance(mode="enforce", max_disk_bytes=1)  # everything goes, sessions too
+RULES = Maintenance(mode="enforce", max_disk_bytes=1)  # removes every conversation and its session
 
 
 def conversations(fs: Filesystem, seed: str, now: int = LATER) -> Conversations:
@@ -47,7 +47,7 @@ def conversations(fs: Filesystem, seed: str, now: int = LATER) -> Conversations:
 
 
 class Before(NamedTuple):
-    """A disk with conversations, what was said in their sessions, and the token of an archive, if there is one."""
+    """A disk with conversations, their session ids, and the token of an archive, if there is one."""
 
     disk: CrashableFilesystem
     ids: dict[str, str]
@@ -56,7 +56,7 @@ class Before(NamedTuple):
 
 @cache
 def before(archived: bool) -> Before:
-    """The same every time; whoever changes it takes a copy of the disk."""
+    """Return the cached start state. Copy the disk before changing it."""
     disk = CrashableFilesystem()
     all_ = conversations(disk, "before", NOW)
     ids = {}
@@ -76,12 +76,12 @@ Act = Callable[[Conversations, Before], int]
 
 
 def maintain(all_: Conversations, start: Before) -> int:
-    """Take all conversations out; says how many sessions went to the trash."""
+    """Archive all conversations. Return the number of sessions moved to the trash."""
     return len(apply_maintenance(all_, plan_maintenance(all_, "main", RULES)).deletions)
 
 
 def take_back(all_: Conversations, start: Before) -> int:
-    """Put all conversations back; says how many."""
+    """Restore all conversations. Return their number."""
     return len(undo_maintenance(all_, start.token or "").keys)
 
 
@@ -89,7 +89,7 @@ ACTS = [(maintain, False), (take_back, True)]
 
 
 def check(disk: Filesystem, start: Before) -> None:
-    """Each conversation is bound or in an archive, and when all archives are put back each has its session again."""
+    """Check that each conversation is bound or archived, and has its session again after all undos."""
     all_ = conversations(disk, "after")
     archives = Archives(all_.internals.store, all_.internals.home)
     for archive in archives.list("main"):
@@ -97,7 +97,7 @@ def check(disk: Filesystem, start: Before) -> None:
     assert archives.list("main") == []
     for deletion in all_.internals.store.deletions():
         try:
-            all_.internals.store.undo(deletion.token)  # of a session that was being moved
+            all_.internals.store.undo(deletion.token)  # a session whose move to the trash was interrupted
         except Conflict:
             pass
     for key, session_id in start.ids.items():
@@ -109,7 +109,7 @@ def check(disk: Filesystem, start: Before) -> None:
 
 @pytest.mark.parametrize(("act", "archived"), ACTS)
 def test_a_death_before_any_call_loses_no_conversation(act: Act, archived: bool) -> None:
-    """After a kill, and after a power cut."""
+    """A kill or a power cut before any call loses no conversation."""
     for number in calls():
         start = before(archived)._replace(disk=before(archived).disk.kill())
         faulty = FaultyFilesystem(start.disk, plan=[Kill(at=number)])
@@ -128,7 +128,7 @@ def test_a_death_before_any_call_loses_no_conversation(act: Act, archived: bool)
 @pytest.mark.parametrize("code", [errno.EIO, pytest.param(errno.ENOSPC, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("act", "archived"), ACTS)
 def test_a_failing_disk_is_told_and_loses_no_conversation(act: Act, archived: bool, code: int) -> None:
-    """With the path of what failed."""
+    """A failing call raises an error with a path and loses no conversation."""
     for number in calls():
         start = before(archived)._replace(disk=before(archived).disk.kill())
         faulty = FaultyFilesystem(start.disk, plan=[Fail(code, at=number)])

@@ -1,4 +1,4 @@
-"""Clocks that stand still, run backwards, jump, or are centuries off: what is stored comes from position and parents only."""
+"""Wrong clocks (stopped, backwards, jumping, centuries off) do not change what is stored: only positions and parents count."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sessile.storage.memory import MemoryFilesystem
 
 DAY = 86_400.0
 NOW = datetime(2026, 2, 16, 10, 20, 30, tzinfo=UTC).timestamp()
-SPRING = datetime(2026, 3, 29, 0, 30, tzinfo=UTC).timestamp()  # in most of Europe an hour is missing soon after
-AUTUMN = datetime(2026, 10, 25, 0, 30, tzinfo=UTC).timestamp()  # and here one comes twice
+SPRING = datetime(2026, 3, 29, 0, 30, tzinfo=UTC).timestamp()  # in most of Europe, an hour is skipped soon after
+AUTUMN = datetime(2026, 10, 25, 0, 30, tzinfo=UTC).timestamp()  # and here an hour is repeated
 LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
 
 def jumping(seed: int) -> Iterator[float]:
-    """A clock that somebody sets again and again, by up to a day either way."""
+    """Yield times that jump by up to a day in either direction."""
     rng = Random(seed)
     now = NOW
     while True:
@@ -45,7 +45,7 @@ Shape = list[Any]
 
 
 def shape_of(session: Session) -> Shape:
-    """All that a session is, but for the times in it."""
+    """Return everything about a session except its times."""
     context = session.context()
     return [
         [(entry.id, entry.parent_id, text_of(entry)) for entry in session.get_entries()],
@@ -58,7 +58,7 @@ def shape_of(session: Session) -> Shape:
 
 
 def story(clock: Iterator[float], seed: int, steps: int) -> list[Shape]:
-    """What many steps leave, as every new process sees it; the same steps for every clock."""
+    """Play the same random steps with a clock. Return the resulting sessions as a new process sees them."""
     rng = Random(seed)
     store = Store("/store", fs=MemoryFilesystem(), clock=clock.__next__, random=Random(seed).randbytes)
     sessions: list[Session] = []
@@ -101,7 +101,7 @@ def story(clock: Iterator[float], seed: int, steps: int) -> list[Shape]:
 @pytest.mark.parametrize("runs", [1, pytest.param(50, marks=pytest.mark.long)])
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
 def test_whatever_the_clock_says_the_story_is_the_same(clock: Callable[[], Iterator[float]], runs: int) -> None:
-    """Order, parents, leaf, branches, labels and context are those of a clock that runs as it should."""
+    """Order, parents, leaf, branches, labels and context are the same as with a correct clock."""
     steps = 60
     for seed in range(runs):
         assert story(clock(), seed, steps) == story(count(NOW), seed, steps)
@@ -110,7 +110,7 @@ def test_whatever_the_clock_says_the_story_is_the_same(clock: Callable[[], Itera
 
 @pytest.mark.promise("P27")
 def test_times_that_are_told_are_those_of_the_clock() -> None:
-    """The test above would pass if nobody looked at the clock at all."""
+    """Timestamps and file names use the store's clock; otherwise the test above would prove nothing."""
     for clock, year in ((repeat(0.0), "1970"), (repeat(LAST), "9999")):
         store = Store("/store", fs=MemoryFilesystem(), clock=clock.__next__)
         session = store.create(CWD, publish=True)

@@ -1,4 +1,4 @@
-"""Death, power cuts, failing disks, threads and other processes, at every step from a message to its session."""
+"""Kills, power cuts, failing disks, threads and other processes at every step from a message to its session."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def conversations(fs: Filesystem | None, seed: str, root: str = ROOT, **options:
 
 
 class Act(NamedTuple):
-    """Something that is killed at every step, and the key whose session it is about."""
+    """An action that is killed at every step, and the key of its session."""
 
     name: str
     run: Callable[[Conversations], Bound | None]
@@ -79,7 +79,7 @@ ACTS = [
 
 
 class Before(NamedTuple):
-    """A disk with a conversation in its second session, and the ids of both."""
+    """A disk with a conversation in its second session, and the ids of both sessions."""
 
     disk: CrashableFilesystem
     ids: tuple[str, str]
@@ -100,7 +100,7 @@ def before() -> Before:
 
 
 def kills(act: Act, without: Collection[str] = ()) -> Iterator[tuple[Before, Bound | None, bool]]:
-    """The disk after a death before each call in turn, and what was acknowledged; last the one that lived."""
+    """Yield the disk after a kill before each call in turn, and the acknowledged binding; last without a kill."""
     for number in calls():
         start = before()
         faulty = FaultyFilesystem(start.disk, plan=[Kill(at=number)], without=without)
@@ -114,7 +114,7 @@ def kills(act: Act, without: Collection[str] = ()) -> Iterator[tuple[Before, Bou
 
 
 def check(disk: Filesystem, act: Act, start: Before, bound: Bound | None, done: bool) -> None:
-    """Nothing is lost, what was acknowledged holds, and the next message finds one session that can be read."""
+    """Check that nothing is lost, acknowledged changes hold, and the next message finds one readable session."""
     all_ = conversations(disk, "after")
     store = all_._store
     trashed = [path for deletion in store.deletions() for path in deletion.paths]
@@ -141,13 +141,13 @@ def check(disk: Filesystem, act: Act, start: Before, bound: Bound | None, done: 
         assert heard.session_id not in start.ids
     if done and act.name == "deleting and undoing":
         assert heard.session_id == start.ids[1]
-    # At most the one session stays behind that was made for a binding that never came.
+    # At most one extra session remains: the one created for a binding that was never written.
     assert len(store.list_all()) + len(store.deletions()) <= 4
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
 def test_a_death_before_any_call_leaves_one_session_for_each_key(act: Act) -> None:
-    """After a kill, and after a power cut."""
+    """After a kill or a power cut before any call, each key has one session and nothing is lost."""
     states = 0
     for number, (start, bound, done) in enumerate(kills(act)):
         check(start.disk.kill(), act, start, bound, done)
@@ -159,7 +159,7 @@ def test_a_death_before_any_call_leaves_one_session_for_each_key(act: Act) -> No
 
 @pytest.mark.parametrize("missing", ["sync", "sync_directory"])
 def test_the_rig_notices_a_missing_sync(missing: str) -> None:
-    """With one kind of sync left out, a power cut takes a session or a binding that was acknowledged."""
+    """With one kind of sync left out, a power cut loses an acknowledged session or binding."""
     act = ACTS[0]
 
     *_, (start, bound, _) = kills(act, {missing})
@@ -177,7 +177,7 @@ def test_the_rig_notices_a_missing_sync(missing: str) -> None:
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
 def test_a_failing_disk_raises_and_loses_nothing(act: Act, code: int) -> None:
-    """With the path of what failed; afterwards the same object works."""
+    """A failing call raises an error with a path, loses nothing, and the same object works afterwards."""
     for number in calls():
         start = before()
         faulty = FaultyFilesystem(start.disk, plan=[Fail(code, at=number)])
@@ -206,7 +206,7 @@ def keys(number: int) -> list[str]:
 
 
 def test_twenty_threads_that_ask_for_fifty_keys_get_fifty_sessions() -> None:
-    """Each key one, whoever asks; all of them bound on disk."""
+    """Threads that resolve the same keys at once get one session per key, and all of them are bound on disk."""
     with fast_folder() as folder, conversations(None, "threads", folder) as all_:
         found: list[dict[str, str]] = [{} for _ in range(20)]
         start = threading.Barrier(20)
@@ -234,7 +234,7 @@ def test_twenty_threads_that_ask_for_fifty_keys_get_fifty_sessions() -> None:
 
 
 def asking(folder: str, seed: int, number: int, now: int) -> Callable[[Tell], None]:
-    """A process that asks for keys in an order of its own, counts once in each, and tells what it got."""
+    """Return work that resolves the keys in random order, counts once for each, and reports the sessions."""
 
     def work(tell: Tell) -> None:
         with conversations(None, f"process {seed} {now}", folder, resets=ResetConfig()) as all_:
@@ -249,7 +249,7 @@ def asking(folder: str, seed: int, number: int, now: int) -> Callable[[Tell], No
 
 
 def test_processes_share_sessions_also_over_a_reset() -> None:
-    """Each key has one session, on the first day and on the next, and what they counted adds up."""
+    """Processes agree on one session per key, before and after a daily reset, and their counts add up."""
     with fast_folder() as folder:
         days = []
         for now in (NOW, NOW + DAY):
@@ -265,7 +265,7 @@ def test_processes_share_sessions_also_over_a_reset() -> None:
 
 
 def test_what_a_killed_process_told_holds() -> None:
-    """While another one is at work."""
+    """Sessions reported by killed processes stay bound while another process works."""
     with fast_folder() as folder:
         other = Child(asking(folder, 99, 40, NOW))
         told: dict[str, str] = {}
@@ -278,7 +278,7 @@ def test_what_a_killed_process_told_holds() -> None:
 
 
 def test_a_broken_edit_in_the_middle_of_work_stops_nobody_who_has_a_session(tmp_path: Path) -> None:
-    """A person breaks and mends the file while threads ask: no answer changes, and no count is lost."""
+    """While the store file is broken and restored repeatedly, no binding changes and no count is lost."""
     all_ = conversations(None, "edits", str(tmp_path))
     file = tmp_path / "agents/main/sessions/sessions.json"
     ids = {key: all_.resolve(key).session_id for key in keys(5)}

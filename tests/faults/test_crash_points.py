@@ -1,4 +1,4 @@
-"""Rigs R2 and R4: death and power cuts before every single call to the file system."""
+"""Rigs R2 and R4: kills and power cuts before every single file system call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = {
     "import": 12,
     "kinds": 12,
     "compact": 6,
-}  # the default share: what has much to verify
+}  # steps of the default run, larger where verifying is slow
 ONLY_AFTER = {"undo": {"delete", "undo"}}
 SAMPLES = 5
 SUCCESSORS = (
@@ -45,7 +45,7 @@ def default_step(scenario: Scenario) -> int:
 @pytest.mark.promise("P1")
 @every_scenario
 def test_kill_before_any_call_loses_nothing_acknowledged(scenario: Scenario) -> None:
-    """After kill -9 before some calls in turn the store opens, lists everything and holds every acknowledged entry."""
+    """After kill -9 before some calls in turn, the store opens, lists everything and holds every acknowledged entry."""
     kills = check_kills(scenario, step=default_step(scenario))
     measured("P1", "kills before calls, simulated", kills=kills, lost=0)
     assert kills > 5
@@ -64,7 +64,7 @@ def test_power_cut_before_any_call_loses_nothing_acknowledged(scenario: Scenario
 @pytest.mark.long
 @every_scenario
 def test_kill_before_every_call_loses_nothing_acknowledged(scenario: Scenario) -> None:
-    """The long form: no call is left out."""
+    """The long form strikes at every call."""
     kills = check_kills(scenario)
     measured("P1", "kills before calls, simulated", kills=kills, lost=0)
     assert kills > 10
@@ -76,7 +76,7 @@ def test_kill_before_every_call_loses_nothing_acknowledged(scenario: Scenario) -
 @every_scenario
 @pytest.mark.parametrize("seed", range(4))
 def test_power_cut_in_many_states_loses_nothing_acknowledged(scenario: Scenario, seed: int) -> None:
-    """The same with so many sampled states that all scenarios together see 100,000."""
+    """The long form samples enough states for 100,000 over all scenarios."""
     states = check_power_cuts(scenario, samples=SAMPLES, seed=seed + 1)
     measured("P2", "power cuts, simulated", states=states, lost=0)
     assert states > 200
@@ -86,7 +86,7 @@ def test_power_cut_in_many_states_loses_nothing_acknowledged(scenario: Scenario,
 @pytest.mark.parametrize("successor", ["create", "append", "resume", "large"])
 @pytest.mark.parametrize("scenario", ["create_published", "publish", "large", "fork", "resume_draft"])
 def test_power_cut_after_the_successor_of_a_killed_process_loses_nothing(scenario: str, successor: str) -> None:
-    """What one process left unsynced when it was killed cannot take down what another acknowledges on top of it."""
+    """Unsynced changes of a killed process cannot make entries of the next process disappear."""
     states = check_successors(BY_NAME[scenario], BY_NAME[successor], step=8)
     measured("P2", "power cuts after a successor, simulated", states=states, lost=0)
 
@@ -96,7 +96,7 @@ def test_power_cut_after_the_successor_of_a_killed_process_loses_nothing(scenari
 @pytest.mark.parametrize("successor", SUCCESSORS)
 @every_scenario
 def test_power_cut_after_any_successor_of_a_killed_process_loses_nothing(scenario: Scenario, successor: str) -> None:
-    """The same after every scenario, with everything that people do next."""
+    """The long form combines every scenario with everything that the next process may do."""
     if successor in ONLY_AFTER and scenario.name not in ONLY_AFTER[successor]:
         pytest.skip("there is nothing for the successor to work on")
     if scenario.name == successor == "branch":
@@ -108,7 +108,7 @@ def test_power_cut_after_any_successor_of_a_killed_process_loses_nothing(scenari
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("model", [CrashModel.ORDERED, CrashModel.WEAK], ids=lambda model: str(model.value))
 def test_an_index_that_outlived_its_journal_is_not_believed(model: CrashModel) -> None:
-    """If a power cut takes a part of the journal but not of its index, what is left is read and nothing is invented."""
+    """If a power cut takes a part of the journal but not of its index, the rest is read and nothing is invented."""
     for seed in range(12):
         inner = CrashableFilesystem()
         store = store_on(inner, ROOT, 1, "process")

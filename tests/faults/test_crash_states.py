@@ -1,7 +1,7 @@
-"""Rig R4: every short story of up to three verbs, cut off after every call of its last verb, in every crash model.
+"""Rig R4: every sequence of up to three verbs, with a power cut after every call of the last verb, in every crash model.
 
-A story that is cut off earlier is the story of fewer verbs, so only the last verb is interrupted. Stories that make no sense,
-such as appending to what was deleted, are left out.
+Interrupting an earlier verb is the same as a shorter sequence, so only the last verb is interrupted. Sequences that make no
+sense, such as appending to a deleted session, are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sessile.errors import NotFound, SessionNotFound
 from sessile.testing.filesystem_contract import put
 from sessile.upkeep.check import repair
 
-AT_THE_END = 10_000  # no verb takes that many calls
+AT_THE_END = 10_000  # no verb makes that many calls
 
 State = tuple[CrashableFilesystem, Ledger]
 
@@ -74,7 +74,7 @@ VERBS: dict[str, Act] = {
 
 @cache
 def after(story: tuple[str, ...]) -> State | None:
-    """The store behind a story, and what was promised in it; `None` if the story makes no sense."""
+    """Return the store and its promises after a sequence of verbs, or None if the sequence makes no sense."""
     if not story:
         filesystem, ledger = CrashableFilesystem(), Ledger()
         filesystem.mkdir(ROOT)
@@ -93,13 +93,13 @@ def after(story: tuple[str, ...]) -> State | None:
 
 
 def cut_off(story: tuple[str, ...], *, first: int, step: int, without: Collection[str]) -> Iterator[State]:
-    """What is there when the last verb of a story is killed at some of its calls, and at last when it was not."""
+    """Yield the states after killing the last verb at some of its calls, and last without a kill."""
     before = after(story[:-1])
     if before is None:
         raise AssertionError(f"{story} makes no sense")
     for number in count(first, step):
         filesystem, ledger = before[0].kill(), copy.deepcopy(before[1])
-        ledger.leaves.clear()  # the last verb may move the leaf before it can say so
+        ledger.leaves.clear()  # the last verb may move the leaf before it reports the move
         faulty = FaultyFilesystem(filesystem, plan=[Kill(at=number)], without=without)
         try:
             VERBS[story[-1]](Run(store_on(faulty, ROOT, 10 + len(story)), ledger))
@@ -111,7 +111,7 @@ def cut_off(story: tuple[str, ...], *, first: int, step: int, without: Collectio
 
 
 def check_story(story: tuple[str, ...], *, samples: int = 1, step: int = 1, without: Collection[str] = ()) -> int:
-    """Verify what a power cut leaves of a story; says how many states were looked at."""
+    """Verify sampled states after power cuts in a sequence. Return the number of states."""
     states = 0
     if after(story) is None:
         return 0
@@ -129,7 +129,7 @@ def check_story(story: tuple[str, ...], *, samples: int = 1, step: int = 1, with
 
 
 def stories(longest: int) -> Iterator[tuple[str, ...]]:
-    """All sequences of verbs up to a length."""
+    """Yield all sequences of verbs up to a length."""
     level: list[tuple[str, ...]] = [()]
     for _ in range(longest):
         level = [(*story, verb) for story in level for verb in VERBS]
@@ -139,7 +139,7 @@ def stories(longest: int) -> Iterator[tuple[str, ...]]:
 @pytest.mark.promise("P2")
 @pytest.mark.promise("P11")
 def test_a_power_cut_in_any_story_of_two_verbs_loses_nothing() -> None:
-    """At some calls of each: what was acknowledged is there, and every file is whole."""
+    """After a power cut at some calls of two verbs, acknowledged entries are there and every file is whole."""
     states = [check_story(story, step=100) for story in stories(2)]
     assert sum(map(bool, states)) > 90
     measured("P2", "power cuts in short scenarios", stories=sum(map(bool, states)), states=sum(states), lost=0)
@@ -150,7 +150,7 @@ def test_a_power_cut_in_any_story_of_two_verbs_loses_nothing() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_power_cut_at_any_call_of_any_story_of_three_verbs_loses_nothing(verb: str) -> None:
-    """The long form: all verbs, all calls, all models."""
+    """The long form covers three verbs, every call and every crash model."""
     states = [check_story(story) for story in stories(3) if story[-1] == verb]
     assert sum(states) > 1_000
     measured("P2", "power cuts in short scenarios", stories=sum(map(bool, states)), states=sum(states), lost=0)
@@ -160,6 +160,6 @@ def test_a_power_cut_at_any_call_of_any_story_of_three_verbs_loses_nothing(verb:
 @pytest.mark.promise("P2")
 @pytest.mark.parametrize("story", [("append",), ("fork", "append"), ("move", "append"), ("delete", "undo")])
 def test_without_syncs_the_states_show_a_loss(story: tuple[str, ...]) -> None:
-    """If nothing is synced, some state has lost something, and the rig says so."""
+    """Without syncs, the rig reports a loss."""
     with pytest.raises(AssertionError, match="power cut in"):
         check_story(story, samples=8, step=AT_THE_END, without={"sync", "sync_directory"})

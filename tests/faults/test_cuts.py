@@ -1,4 +1,4 @@
-"""A session of two hundred entries, cut at every byte: at most the cut entry is missing, and the next append stands alone."""
+"""A session of two hundred entries, cut at every byte: at most one entry is lost, and the next append is on its own line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AFTER = line("after", None)
 
 
 def ends() -> list[int]:
-    """Where each entry ends, without its newline."""
+    """Return the end of each entry, without its newline."""
     found, at = [], len(HEADER) + 1
     for raw in LINES:
         found.append(at + len(raw))
@@ -29,7 +29,7 @@ ENDS = ends()
 
 
 def check_cut(size: int) -> int:
-    """Read and append to what a cut has left; says how many entries the cut has hurt."""
+    """Read and append to a file cut at `size`. Return the number of damaged entries."""
     left = WHOLE[:size]
     fs = settled(MemoryFilesystem(), left)
     if size < len(HEADER):
@@ -52,7 +52,7 @@ def check_cut(size: int) -> int:
 @pytest.mark.promise("P1")
 @pytest.mark.parametrize("step", [401, pytest.param(1, marks=pytest.mark.long)])
 def test_a_cut_at_any_byte_costs_at_most_the_entry_that_it_goes_through(step: int) -> None:
-    """All entries before the cut are read, the torn one is a finding, and what is appended is not glued to it."""
+    """Entries before the cut are read, the torn one is a finding, and the next append is not glued to it."""
     cuts = range(0, len(WHOLE) + 1, step)
     hurt = sum(map(check_cut, cuts))
     assert hurt > len(cuts) // 2

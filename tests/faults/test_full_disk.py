@@ -1,4 +1,4 @@
-"""Rig R5: disks that are full, at every byte of a line, and what works again when there is room."""
+"""Rig R5: a disk that is full at every byte of a line, and recovery when there is space again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.secret_file import keep_secret
 
 TOO_MUCH = "too much " * 100  # a line of about a thousand bytes
-BATCH = 30  # places that are tried on one session, which grows by a line each time
+BATCH = 30  # number of places tried on one session, which grows by a line each time
 
 
 def texts(session: Session) -> list[str]:
@@ -32,7 +32,7 @@ def texts(session: Session) -> list[str]:
 
 
 def check_full(store: Store, session: Session) -> None:
-    """On a disk without room for one more line: a typed error, no entry anywhere, and everything can be read."""
+    """Check that an append that does not fit raises, adds no entry, and that everything can be read."""
     before = Path(session.path).read_bytes()
     shown = texts(session)
     with pytest.raises(StorageFull) as raised:
@@ -52,7 +52,7 @@ def check_full(store: Store, session: Session) -> None:
 
 
 def check_room_again(store: Store, session: Session) -> None:
-    """After `reopen` the session goes on as if nothing had been."""
+    """Check that the session works again after `reopen`."""
     shown = texts(session)
     session.reopen()
     session.append_message(message("room again"))
@@ -64,7 +64,7 @@ def check_room_again(store: Store, session: Session) -> None:
 
 
 def with_a_limit(folder: str, room: int, tell: Tell) -> None:
-    """Append in a process whose files may grow by `room` bytes only."""
+    """Append in a process whose files may grow by only `room` bytes."""
     store = Store(folder, durability="process")
     session = store.open(store.list_all()[0].path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -77,7 +77,7 @@ def with_a_limit(folder: str, room: int, tell: Tell) -> None:
 
 
 def line_length(folder: str) -> int:
-    """Prepare a session with two entries; gives the length of the line that will not fit."""
+    """Create a session with two entries. Return the length of the line that will not fit."""
     with Store(folder, durability="process").create(CWD, publish=True) as session:
         session.append_message(message("first"))
         size = os.path.getsize(session.path)
@@ -86,7 +86,7 @@ def line_length(folder: str) -> int:
 
 
 def check_limits(step: int) -> int:
-    """Give a session every room from nothing to one byte too few; says how many there were."""
+    """Try every limit from zero to one byte too few. Return the number of limits."""
     with fast_folder() as folder:
         rooms = range(0, line_length(f"{folder}/first"), step)
     for first in range(0, len(rooms), BATCH):
@@ -100,19 +100,19 @@ def check_limits(step: int) -> int:
 
 @pytest.mark.promise("P3")
 def test_a_file_that_may_not_grow_raises_storage_full_at_some_bytes() -> None:
-    """With too little room, by RLIMIT_FSIZE, there is no receipt, no fragment, and after `reopen` it works again."""
+    """With a limit by RLIMIT_FSIZE there is no receipt and no fragment, and the session works after `reopen`."""
     assert check_limits(step=97) > 9
 
 
 @pytest.mark.promise("P3")
 @pytest.mark.long
 def test_a_file_that_may_not_grow_raises_storage_full_at_every_byte() -> None:
-    """The same for every number of bytes from nothing to one too few."""
+    """The long form tries every number of bytes from zero to one too few."""
     assert check_limits(step=1) > 900
 
 
 def check_cut_writes(folder: Path, code: int, step: int) -> int:
-    """Let a disk take every number of bytes of a line; says how many there were."""
+    """Cut the write of a line after each number of bytes. Return the number of cuts."""
     places = range(0, line_length(str(folder)), step)
     for written in places:
         faulty = FaultyFilesystem(PosixFilesystem(), plan=[ShortWrite(code, written=written)])
@@ -137,7 +137,7 @@ every_code = pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.
 @pytest.mark.promise("P3")
 @every_code
 def test_a_write_that_is_cut_somewhere_is_taken_back(tmp_path: Path, code: int) -> None:
-    """However much of the line was stored before the disk was full, the file is as before and works again."""
+    """A partial write on a full disk is undone, and the session works after `reopen`."""
     assert check_cut_writes(tmp_path, code, step=47) > 15
 
 
@@ -145,14 +145,14 @@ def test_a_write_that_is_cut_somewhere_is_taken_back(tmp_path: Path, code: int) 
 @pytest.mark.long
 @every_code
 def test_a_write_that_is_cut_anywhere_is_taken_back(tmp_path: Path, code: int) -> None:
-    """The same for every byte of the line."""
+    """The long form cuts the write at every byte."""
     assert check_cut_writes(tmp_path, code, step=1) > 900
 
 
 @pytest.mark.promise("P3")
 @pytest.mark.promise("P11")
 def test_a_first_line_that_does_not_fit_is_not_there_by_half(tmp_path: Path) -> None:
-    """A secret whose file filled the disk is made anew when there is room: nothing that is cut off stands in its way."""
+    """A secret file that does not fit is left empty, and is written when there is space again."""
     path = tmp_path / "secret"
     for written in range(44):
         faulty = FaultyFilesystem(PosixFilesystem(), plan=[ShortWrite(written=written)])
@@ -166,7 +166,7 @@ def test_a_first_line_that_does_not_fit_is_not_there_by_half(tmp_path: Path) -> 
 
 
 def check_tmpfs(folder: Path, step: int) -> int:
-    """Run `on_a_full_disk` on a disk of 1 MiB that nobody else sees; says how many places were tried."""
+    """Run `on_a_full_disk` on a private disk of 1 MiB. Return the number of places tried."""
     here = Path(__file__).parent.parent
     mount = f'mount -t tmpfs -o size=1m sessile-test "{folder}" && exec "$@"'
     script = [sys.executable, "-m", "faults.on_a_full_disk", str(folder), str(step)]
@@ -185,7 +185,7 @@ def check_tmpfs(folder: Path, step: int) -> int:
 
 @pytest.fixture
 def own_mounts(tmp_path: Path) -> Path:
-    """A folder on which a process may mount something that nobody else sees."""
+    """Return a folder on which a process may mount a private disk."""
     probe = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=64k sessile-test "{tmp_path}"']
     try:
         works = is_root() and subprocess.run(probe, capture_output=True, check=False).returncode == 0
@@ -198,12 +198,12 @@ def own_mounts(tmp_path: Path) -> Path:
 
 @pytest.mark.promise("P3")
 def test_a_full_tmpfs_raises_storage_full_and_recovers(own_mounts: Path) -> None:
-    """On a small disk filled to the brim appends and creations raise, reading, listing and checking work, room heals."""
+    """On a full disk, appending and creating raise; reading, listing and checking work; freeing space restores writing."""
     assert check_tmpfs(own_mounts, step=97) > 9
 
 
 @pytest.mark.promise("P3")
 @pytest.mark.long
 def test_a_full_tmpfs_at_every_byte_raises_storage_full_and_recovers(own_mounts: Path) -> None:
-    """The same with room for every number of bytes, from nothing to the whole line."""
+    """The long form leaves every number of bytes, from zero to the whole line."""
     assert check_tmpfs(own_mounts, step=1) > 900

@@ -1,4 +1,4 @@
-"""Many clients at once, hostile ones, and people who edit the store file while a gateway runs."""
+"""Many clients at once, hostile clients, and store files that are edited while a gateway runs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from sessile.gateway.turns import admission, engine
 
 CLIENTS, KEYS = 20, 50
 HOSTILE = 200  # connections
-SLOWER = 0.1  # seconds that somebody may wait longer because of them
+SLOWER = 0.1  # maximum additional delay in seconds
 
 
 class Server(NamedTuple):
-    """A gateway in a process of its own."""
+    """A gateway in its own process."""
 
     place: tuple[str, int]
     process: Child
@@ -51,7 +51,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def server(folder: str, weakness: Weakness = nothing) -> Iterator[Server]:
-    """A gateway on a free port, which is stopped as it should be in the end."""
+    """Run a gateway on a free port, and stop it at the end."""
     with listen("127.0.0.1", 0) as sock:
         process = Child(partial(serving, folder, sock, weakness))
         process.wait_for_word()
@@ -70,7 +70,7 @@ def key_of(number: int) -> str:
 
 
 def crowd(url: str, each: int, tell: Tell) -> None:
-    """Clients that all talk at once in the same conversations, each twice under one name in the end."""
+    """Run clients that send to the same conversations at once, and repeat some messages under the same idempotency key."""
 
     async def client(http: httpx.AsyncClient, number: int) -> None:
         rng = Random(number)
@@ -95,7 +95,7 @@ def crowd(url: str, each: int, tell: Tell) -> None:
 
 
 def check_crowd(each: int, weakness: Weakness = nothing) -> int:
-    """Let them talk, and look whether everything is there once and was counted; says how many turns there were."""
+    """Run the clients and check that every message is stored and counted once. Return the number of turns."""
     with fast_folder() as folder:
         with server(folder, weakness) as gateway:
             acknowledged = [tuple(told) for told in Child(partial(crowd, gateway.url, each)).finish()]
@@ -123,7 +123,7 @@ def check_crowd(each: int, weakness: Weakness = nothing) -> int:
 @pytest.mark.mission("Y1", "Y13")
 @pytest.mark.promise("P41")
 def test_many_clients_in_the_same_conversations_lose_and_double_nothing() -> None:
-    """One turn at a time in each, one session for each key, and the counters are the sums of the transcripts."""
+    """Turns never overlap, each key has one session, and the counters equal the sums of the transcripts."""
     assert check_crowd(12) == CLIENTS * 12
 
 
@@ -131,14 +131,14 @@ def test_many_clients_in_the_same_conversations_lose_and_double_nothing() -> Non
 @pytest.mark.promise("P41")
 @pytest.mark.long
 def test_twenty_clients_in_all_of_fifty_conversations_lose_and_double_nothing() -> None:
-    """The long form of the run above."""
+    """The long form of the test above."""
     assert check_crowd(KEYS) == CLIENTS * KEYS
 
 
 @pytest.mark.promise("P41")
 @pytest.mark.parametrize("weakness", [without_lanes, without_names])
 def test_without_its_protections_the_crowd_reports_it(weakness: Weakness) -> None:
-    """Turns that overlap, and ids that nobody can know again."""
+    """The rig reports overlapping turns and unknown message ids."""
     assert reports_loss(lambda: check_crowd(3, weakness))
 
 
@@ -148,7 +148,7 @@ def test_without_its_protections_the_crowd_reports_it(weakness: Weakness) -> Non
 async def test_a_message_that_waits_is_known_again_however_many_come_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only of turns that are done the oldest are forgotten: those are found in their sessions."""
+    """A repeated message is recognized while it waits; only finished turns are forgotten."""
     monkeypatch.setattr(admission, "_MAX_KNOWN", 2)
     monkeypatch.setattr(engine, "_MAX_KNOWN", 2)
     async with http(tmp_path) as client:
@@ -169,7 +169,7 @@ async def test_a_message_that_waits_is_known_again_however_many_come_behind_it(
         assert len(client.runner.asked) == 7
 
 
-# -- a store file that somebody edits
+# -- a store file that is edited
 
 
 class Edited(NamedTuple):
@@ -179,13 +179,13 @@ class Edited(NamedTuple):
     file: Path
 
     async def stored(self) -> Json:
-        """The entries as they are on the disk, with all that was counted."""
+        """Return the entries on disk, after all counters were written."""
         await self.http.gateway.call(self.http.gateway.conversations.flush)
         found: Json = json.loads(self.file.read_bytes())
         return found
 
     async def problems(self) -> list[str]:
-        """What the status says to be wrong with store files."""
+        """Return the problems with store files in the status."""
         return [problem["message"] for problem in (await self.http.get("/v1/status"))["problems"]]
 
 
@@ -201,7 +201,7 @@ def store_file(root: Path) -> Path:
 @pytest.mark.anyio
 @pytest.mark.mission("Y2")
 async def test_a_good_edit_is_picked_up_by_the_next_turn(tmp_path: Path) -> None:
-    """Also one that is made while a turn runs; what the gateway counts then does not undo it."""
+    """An edit during a turn takes effect in the next turn, and counters written later do not undo it."""
     async with http(tmp_path) as client:
         edited = Edited(client, store_file(tmp_path))
         await client.say("one")
@@ -223,7 +223,7 @@ async def test_a_good_edit_is_picked_up_by_the_next_turn(tmp_path: Path) -> None
 @pytest.mark.anyio
 @pytest.mark.mission("Y2")
 async def test_an_entry_that_somebody_deletes_begins_a_new_session_and_keeps_the_old_transcript(tmp_path: Path) -> None:
-    """Nothing brings the entry back, not even what is still to be counted."""
+    """A deleted entry does not come back through pending counters; the old transcript stays unchanged."""
     async with http(tmp_path) as client:
         edited = Edited(client, store_file(tmp_path))
         old = (await client.say("before"))["sessionId"]
@@ -259,7 +259,7 @@ BREAKS: list[Callable[[str], str]] = [_cut, _comma, lambda text: f"{text}]", lam
 async def test_a_broken_edit_leaves_the_last_good_copy_in_force_until_it_is_mended(
     tmp_path: Path, spoil: Callable[[str], str]
 ) -> None:
-    """Known conversations go on, new ones are refused and told why; nothing is written over what somebody edits."""
+    """Known conversations continue, new ones are refused with the reason, and the edited file is not overwritten."""
     async with http(tmp_path) as client:
         edited = Edited(client, store_file(tmp_path))
         session = (await client.say("one"))["sessionId"]
@@ -283,7 +283,7 @@ async def test_a_broken_edit_leaves_the_last_good_copy_in_force_until_it_is_mend
 @pytest.mark.mission("Y2", "Y13")
 @pytest.mark.promise("P41")
 async def test_a_gateway_that_starts_with_a_broken_file_answers_what_waited(tmp_path: Path) -> None:
-    """The last good copy says where; what was acknowledged is not forgotten over it."""
+    """A gateway that starts with a broken store file uses the last good copy to answer waiting messages."""
     clock = Clock()
     async with http(tmp_path, clock=clock) as client:
         await client.say("one")
@@ -305,7 +305,7 @@ async def test_a_gateway_that_starts_with_a_broken_file_answers_what_waited(tmp_
 
 
 def dribble(place: tuple[str, int], tell: Tell) -> None:
-    """Connections that send headers or bodies byte by byte, and come again when they are closed; until it is killed."""
+    """Hold connections that send headers or bodies byte by byte, and reconnect when closed, until killed."""
     head = b"POST /v1/chat/send HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     beginnings = (head + b"X-Slow: ", head + b"Content-Length: 4000\r\n\r\n")
     open_ones: dict[int, socket.socket] = {}
@@ -324,7 +324,7 @@ def dribble(place: tuple[str, int], tell: Tell) -> None:
 
 
 def occupy(place: tuple[str, int], connections: int, tell: Tell) -> None:
-    """Open so many connections, every other one with half a request; who is closed comes again, until it is killed."""
+    """Hold `connections` connections, every other one with half a request, and reconnect when closed, until killed."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (hard if hard == resource.RLIM_INFINITY else min(hard, connections * 2), hard)
@@ -337,7 +337,7 @@ def occupy(place: tuple[str, int], connections: int, tell: Tell) -> None:
                 if sock.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK):
                     continue
             except BlockingIOError:
-                continue  # still open, and nothing was said
+                continue  # still open, no data
             except OSError:
                 pass
             sock.close()
@@ -357,7 +357,7 @@ def _half_a_request(place: tuple[str, int], number: int) -> socket.socket:
 
 
 def say_until_heard(url: str, name: str) -> int:
-    """Say something on a connection of its own, again if that is closed before anybody has looked at it; how often that took."""
+    """Send a message on a new connection until it is acknowledged. Return the number of attempts."""
     body = {"key": key_of(len(name) % 10), "message": name, "idempotencyKey": name}
     for attempt in range(1, 100):
         try:
@@ -370,7 +370,7 @@ def say_until_heard(url: str, name: str) -> int:
 
 
 def check_crowded(connections: int, times: int) -> None:
-    """Talk while somebody opens more connections than there is room for; everything is acknowledged, memory stays small."""
+    """Send messages while more connections are open than allowed: all are acknowledged and memory stays small."""
     with (
         fast_folder() as folder,
         server(folder) as gateway,
@@ -392,7 +392,7 @@ def check_crowded(connections: int, times: int) -> None:
 
 
 def usual_wait(client: httpx.Client, name: str, times: int) -> float:
-    """How long somebody usually waits for an acknowledgement: half of them come sooner, whatever else the machine does."""
+    """Return the median time until an acknowledgement, which ignores short loads of the machine."""
     waited = []
     for number in range(times):
         began = time.perf_counter()
@@ -403,7 +403,7 @@ def usual_wait(client: httpx.Client, name: str, times: int) -> float:
 
 
 def memory_of(pid: int) -> int | None:
-    """The bytes that a process has in memory, where the system tells."""
+    """Return the resident memory of a process in bytes, or None if unknown."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except FileNotFoundError:
@@ -412,7 +412,7 @@ def memory_of(pid: int) -> int | None:
 
 
 def check_disturbed(times: int, attempts: int, weakness: Weakness = nothing) -> None:
-    """Let somebody talk alone and then among those who dribble, until both were about as fast once."""
+    """Compare the delay without and with hostile clients. One attempt with a small difference is enough."""
     with (
         fast_folder() as folder,
         server(folder, weakness) as gateway,
@@ -426,7 +426,7 @@ def check_disturbed(times: int, attempts: int, weakness: Weakness = nothing) -> 
             hostile = Child(partial(dribble, gateway.place))
             hostile.wait_for_word()
             later.append(usual_wait(client, f"disturbed {attempt}", times) - alone)
-            bearable = max(SLOWER, alone)  # where the machine is busy, everything takes its time
+            bearable = max(SLOWER, alone)  # on a busy machine everything is slower
             after = memory_of(gateway.process.pid)
             hostile.kill()
             hostile.finish()
@@ -439,7 +439,7 @@ def check_disturbed(times: int, attempts: int, weakness: Weakness = nothing) -> 
 
 
 def with_a_slow_look() -> None:
-    """A server that takes its time for every byte."""
+    """Make the server slow at receiving data."""
     received = Punctual.data_received
 
     def slowly(self: Punctual, data: bytes) -> None:
@@ -451,19 +451,19 @@ def with_a_slow_look() -> None:
 
 @pytest.mark.promise("P39")
 def test_hundreds_who_send_byte_by_byte_do_not_slow_down_who_talks() -> None:
-    """Messages are acknowledged about as fast as when nobody disturbs, and memory does not grow with the disturbers."""
-    check_disturbed(50, attempts=3)  # the machine may have been busy with something else
+    """Clients that send byte by byte do not delay other messages, and do not make memory grow."""
+    check_disturbed(50, attempts=3)  # another load of the machine may disturb an attempt
 
 
 @pytest.mark.promise("P39")
 @pytest.mark.long
 def test_ten_thousand_connections_stop_nobody_who_talks() -> None:
-    """Each message comes on a connection of its own, and is heard at last; the gateway stays below 300 MiB."""
+    """Every message on a new connection is acknowledged in the end, and the gateway stays below 300 MiB."""
     check_crowded(10_000, 100)
 
 
 @pytest.mark.promise("P39")
 @pytest.mark.long
 def test_a_server_that_is_slow_to_look_at_bytes_is_noticed() -> None:
-    """A few milliseconds for each byte of hundreds of connections are felt by everybody."""
+    """The rig reports a server that takes a few milliseconds for each received byte."""
     assert reports_loss(lambda: check_disturbed(3, 1, with_a_slow_look))

@@ -1,4 +1,4 @@
-"""Gateways that are killed: no acknowledged message is lost or doubled, every turn has one reply, and listeners miss nothing."""
+"""Killed gateways lose or duplicate no acknowledged message, every turn has one reply, and listeners miss nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.mission("Y13")
 
 
 def rig(seed: int, kills: int, weakness: Weakness = nothing) -> tuple[int, int]:
-    """Kill so many gateways while clients talk; gives how many turns were completed and how many interrupted."""
+    """Kill gateways while clients talk. Return the numbers of completed and interrupted turns."""
     with fast_folder() as folder:
         run = talk(folder, seed, kills, weakness=weakness)
         ends = check_turns(run)
@@ -40,7 +40,7 @@ def rig(seed: int, kills: int, weakness: Weakness = nothing) -> tuple[int, int]:
 
 
 def listening_rig(seed: int, kills: int, weakness: Weakness = nothing) -> int:
-    """Kill so many gateways while clients talk and others listen; gives how many connections the listeners needed."""
+    """Kill gateways while clients talk and listen. Return the number of listener connections."""
     with fast_folder() as folder:
         run = talk(folder, seed, kills, listeners=True, weakness=weakness)
         connections = check_heard(run)
@@ -51,19 +51,19 @@ def listening_rig(seed: int, kills: int, weakness: Weakness = nothing) -> int:
     return connections
 
 
-# -- processes that are killed at random
+# -- processes killed at random
 
 
 @pytest.mark.promise("P41")
 def test_killed_gateways_lose_and_double_nothing() -> None:
-    """Clients repeat what they do not know to have arrived; in the end every message is there once, with one reply."""
+    """Clients repeat unacknowledged messages; in the end every message is there once, with one reply."""
     completed, interrupted = rig(seed=1, kills=20)
     assert completed > CLIENTS and interrupted > CLIENTS
 
 
 @pytest.mark.promise("P43")
 def test_listeners_hear_every_entry_once_across_killed_gateways() -> None:
-    """Each comes back with the id of its last event, and gets what it missed, in order and nothing twice."""
+    """Listeners reconnect with the id of their last event and receive the missed entries once and in order."""
     assert listening_rig(seed=2, kills=10) > 2 * LISTENERS * len(KEYS)
 
 
@@ -71,15 +71,15 @@ def test_listeners_hear_every_entry_once_across_killed_gateways() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_thousands_of_killed_gateways_lose_and_double_nothing(seed: int) -> None:
-    """The long form of the run above: 2,000 kills."""
+    """The long form of the test above: 2,000 kills."""
     completed, interrupted = rig(seed, kills=200)
-    assert completed and interrupted > 20  # else nothing was tried; how many there are depends on the machine
+    assert completed and interrupted > 20  # otherwise nothing was tested; the number depends on the machine
 
 
 @pytest.mark.promise("P43")
 @pytest.mark.long
 def test_listeners_hear_every_entry_once_across_a_thousand_connections() -> None:
-    """The long form of the run above."""
+    """The long form of the test above."""
     assert listening_rig(seed=20, kills=500) >= 1_000
 
 
@@ -88,7 +88,7 @@ def test_listeners_hear_every_entry_once_across_a_thousand_connections() -> None
 
 @pytest.mark.promise("P41")
 def test_a_gateway_that_is_killed_before_any_call_leaves_turns_that_the_next_one_settles() -> None:
-    """From its start, over a turn and one that waited for it, to its end; every second call here."""
+    """A kill before every second call, from start to stop, leaves turns that the next gateway settles."""
     points = gateway_points.check_kills(step=2)
     measured("P41", "gateways killed before a chosen call", points=points, lost=0, doubled=0)
     assert points > 40
@@ -96,7 +96,7 @@ def test_a_gateway_that_is_killed_before_any_call_leaves_turns_that_the_next_one
 
 @pytest.mark.promise("P41")
 def test_a_power_cut_before_any_call_takes_nothing_that_was_acknowledged() -> None:
-    """Neither a message in a session nor one that waited; every fifth call here."""
+    """A power cut before every fifth call loses neither a message in a session nor a waiting one."""
     states = gateway_points.check_power_cuts(1, step=5)
     measured("P41", "power cuts before a chosen call", states_of_the_disk=states, lost=0)
     assert states > 50
@@ -105,14 +105,14 @@ def test_a_power_cut_before_any_call_takes_nothing_that_was_acknowledged() -> No
 @pytest.mark.promise("P41")
 @pytest.mark.long
 def test_an_end_before_every_call_takes_nothing_that_was_acknowledged() -> None:
-    """The long form of the runs above: every call, and more of the states that a disk may be in."""
+    """The long form of the tests above: every call, and more states of the disk."""
     points, states = gateway_points.check_kills(), gateway_points.check_power_cuts(6)
     measured("P41", "gateways killed before a chosen call", points=points, lost=0, doubled=0)
     measured("P41", "power cuts before a chosen call", states_of_the_disk=states, lost=0)
     assert points > 80 and states > 1_500
 
 
-# -- gateways that end well
+# -- gateways that stop normally
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def anyio_backend() -> str:
 @pytest.mark.anyio
 @pytest.mark.promise("P41")
 async def test_a_message_that_waits_when_the_gateway_is_stopped_is_answered_by_the_next_one(tmp_path: Path) -> None:
-    """Stopping is no reason to lose what was acknowledged, nor to answer what the session does not hold."""
+    """Stopping a gateway keeps waiting messages, and the next gateway answers each of them once."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -145,7 +145,7 @@ async def test_a_message_that_waits_when_the_gateway_is_stopped_is_answered_by_t
 @pytest.mark.anyio
 @pytest.mark.promise("P41")
 async def test_messages_that_waited_are_all_answered_though_fewer_may_wait_now(tmp_path: Path) -> None:
-    """A limit that somebody lowered before the restart is for those who come."""
+    """Messages that were accepted before a restart are answered even if the queue limit is lower now."""
     gateway = gateway_in(tmp_path)
     runner = scripted(gateway)
     runner.gate = anyio.Event()
@@ -161,7 +161,7 @@ async def test_messages_that_waited_are_all_answered_though_fewer_may_wait_now(t
 async def answered_again(
     folder: Path, config: dict[str, object] | None = None
 ) -> AsyncIterator[tuple[Gateway, list[str]]]:
-    """A new gateway that has answered what waited, and what its runner was asked."""
+    """Start a new gateway, wait until it has answered everything, and return the requests to its runner."""
     gateway = gateway_in(folder, config)
     runner = scripted(gateway)
     async with running(gateway):
@@ -175,7 +175,7 @@ async def answered_again(
 
 
 def without_names() -> None:
-    """A gateway that does not know a message again."""
+    """Make gateways unable to recognize a repeated message."""
     made = Job.__init__
 
     def init(self: Job, bound: object, message: Message, name: str, *rest: object) -> None:
@@ -185,17 +185,17 @@ def without_names() -> None:
 
 
 def without_log() -> None:
-    """A gateway that keeps what waits in its memory only."""
+    """Make gateways keep waiting messages in memory only."""
     TurnLog.keep = lambda self, session_id, turn: None  # type: ignore[method-assign]
 
 
 def without_marks() -> None:
-    """A gateway that does not say of a turn that it was interrupted."""
+    """Make gateways not mark interrupted turns."""
     Records.interrupt = lambda self, session, turn_id: None  # type: ignore[method-assign]
 
 
 def without_lanes() -> None:
-    """A gateway that begins every turn at once."""
+    """Make gateways start every turn at once."""
     enter = Lanes.enter
 
     def always(self: Lanes[object], session_id: str, job: object, **how: bool) -> bool:
@@ -206,7 +206,7 @@ def without_lanes() -> None:
 
 
 def without_resuming() -> None:
-    """A gateway whose events begin where they are now."""
+    """Make gateways ignore the id of the last event."""
     subscribe = Hub.subscribe
 
     async def from_now(self: Hub, session_id: str | None, after: str | None = None) -> Subscription:
@@ -218,26 +218,26 @@ def without_resuming() -> None:
 @pytest.mark.promise("P41")
 @pytest.mark.parametrize("weakness", [without_names, without_log, without_marks, without_lanes])
 def test_without_one_of_its_protections_the_kill_rig_reports_it(weakness: Weakness) -> None:
-    """Each of them is there for something that kills bring about."""
+    """The rig reports loss if any one protection is removed."""
     assert any(reports_loss(lambda seed=seed: rig(seed, 6, weakness)) for seed in range(5))  # type: ignore[misc]
 
 
 @pytest.mark.promise("P43")
 def test_without_resuming_the_listening_rig_reports_gaps() -> None:
-    """If the id of the last event is not looked at, entries between two connections are not heard."""
+    """If the id of the last event is ignored, listeners miss the entries between two connections."""
     assert reports_loss(lambda: listening_rig(3, 6, without_resuming))
 
 
 @pytest.mark.promise("P41")
 @pytest.mark.parametrize("missing", ["sync", "sync_directory"])
 def test_without_a_sync_the_power_cut_rig_reports_loss(missing: str) -> None:
-    """Something that was acknowledged is gone in one of the states."""
+    """Without a sync, some state after a power cut has lost an acknowledged message."""
     assert reports_loss(lambda: gateway_points.check_power_cuts(2, without={missing}, step=5))
 
 
 @pytest.mark.promise("P41")
 def test_with_a_log_that_is_not_durable_the_power_cut_rig_reports_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that waits is in no session yet."""
+    """Without a durable turn log, a power cut loses waiting messages."""
     monkeypatch.setattr(TurnLog, "keep", TurnLog.note)
     assert reports_loss(lambda: gateway_points.check_power_cuts(2, step=5))
 
@@ -247,6 +247,6 @@ def test_with_a_log_that_is_not_durable_the_power_cut_rig_reports_loss(monkeypat
 def test_without_settling_what_was_left_the_kill_rig_reports_it(
     missing: tuple[str, Callable[..., object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a gateway does not look at what the one before it left, messages have no reply, or are gone."""
+    """If a gateway ignores the turns left by its predecessor, messages are lost or have no reply."""
     monkeypatch.setattr(Records, *missing)
     assert reports_loss(lambda: gateway_points.check_kills(step=4))

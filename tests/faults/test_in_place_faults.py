@@ -1,4 +1,4 @@
-"""Death before every call to the file system while other agents' sessions are written in place, and many writers on one."""
+"""Kills before every file system call while other agents' sessions are written in place, and many writers on one file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OLD = [uid(name) for name in "ABCD"]
 
 
 def prepared() -> CrashableFilesystem:
-    """A session of Claude Code with four messages, a title and a sub-agent, durable, and an empty store of ours."""
+    """Return a durable session of Claude Code with four messages and a sub-agent, and an empty native store."""
     fs = CrashableFilesystem()
     atomic.make_folders(fs, OURS)
     writer = transcript(fs)
@@ -90,7 +90,7 @@ def data(fs: Filesystem, path: str = PATH) -> bytes:
 
 
 def survivors(act: Act) -> Iterator[tuple[CrashableFilesystem, bool]]:
-    """What is left after a kill before each call, and after a power cut then; and whether the act came to its end."""
+    """Yield the disk after a kill before each call, and after a power cut at that point, and whether the act was completed."""
     for number in calls():
         fs = prepared()
         try:
@@ -110,7 +110,7 @@ def survivors(act: Act) -> Iterator[tuple[CrashableFilesystem, bool]]:
 @pytest.mark.mission("B1", "C8")
 @pytest.mark.parametrize("act", ACTS)
 def test_a_kill_in_a_write_in_place_leaves_their_rows_and_all_or_none_of_ours(act: str) -> None:
-    """What was there does not change, what was acknowledged is there, and both go on behind it."""
+    """Existing rows do not change, acknowledged rows are there, and both agents can continue."""
     old = data(prepared())
     written = set()
     for fs, done in survivors(ACTS[act]):
@@ -131,7 +131,7 @@ def test_a_kill_in_a_write_in_place_leaves_their_rows_and_all_or_none_of_ours(ac
 
 @pytest.mark.mission("C13", "B6")
 def test_a_kill_while_a_transcript_goes_to_our_trash_or_comes_back_loses_nothing() -> None:
-    """It is where it was or in the trash, from where a single call brings everything back."""
+    """The transcript is in place or in the trash, from where one undo restores everything."""
     old = data(prepared())
     agent = f"{PATH.removesuffix('.jsonl')}/subagents/agent-a1.jsonl"
 
@@ -155,7 +155,7 @@ def test_a_kill_while_a_transcript_goes_to_our_trash_or_comes_back_loses_nothing
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("act", ACTS)
 def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(act: str, code: int, forever: bool) -> None:
-    """Only errors of ours come out, they name a file, and the next one who opens goes on."""
+    """Only our errors are raised, they name a file, and the next process can continue."""
     old = data(prepared())
     for number in calls():
         inner = prepared()
@@ -177,7 +177,7 @@ def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(act: str, code:
 
 
 def claude_in(root: str) -> Transcript:
-    """The other agent at work."""
+    """Return Claude Code's writer."""
     current = Current(SESSION, CWD)
     return Transcript(PosixFilesystem(), f"{root}{CONFIG}", f"{root}/theirs", current, stamp=STAMP, power=False)
 
@@ -187,7 +187,7 @@ def ours_in(root: str) -> Session:
 
 
 def write_ours(root: str, writer: int, number: int, tell: Tell) -> None:
-    """Say things in place, with a name now and then, and tell about each."""
+    """Append messages in place, with a name now and then, and report each."""
     with ours_in(root) as session:
         for n in range(number):
             tell(say(session, f"{writer}-{n} " + "x" * Random(n).choice((0, 100, 9000))))
@@ -204,7 +204,7 @@ def write_theirs(root: str, number: int, tell: Tell) -> None:
 
 @pytest.mark.mission("B4")
 def test_many_processes_and_the_agent_itself_write_at_once_and_lose_nothing() -> None:
-    """Every acknowledged row is there once, on a line of its own, below the row that its process wrote before."""
+    """Every acknowledged row is there once, on its own line, and a child of the row that its process wrote before."""
     with fast_folder() as root:
         claude_in(root).record_transcript([user("first")])
         children = [Child(partial(write_ours, root, n, 40)) for n in range(3)]
@@ -230,7 +230,7 @@ def write_for_ever(root: str, tell: Tell) -> None:
 
 @pytest.mark.mission("B4")
 def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
-    """Whatever moment they die at, every acknowledged row is on a line of its own, and the next one goes on."""
+    """After kills at random moments, every acknowledged row is on its own line, and the next process can continue."""
     rng = Random(7)
     with fast_folder() as root:
         claude_in(root).record_transcript([user("first")])
@@ -245,7 +245,7 @@ def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
                 try:
                     present.append(json.loads(line).get("uuid"))
                 except ValueError:
-                    continue  # the row that was torn by a kill, if one was
+                    continue  # a row torn by a kill
         assert len(told) > 20
         assert set(told) <= set(present)
         assert present[-1] == last

@@ -1,4 +1,4 @@
-"""Death, power cuts and failing disks before every call to the file system while MyAgents' sessions are written in place."""
+"""Kills, power cuts and failing disks before every file system call while MyAgents' sessions are written in place."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ RESULT = {"role": "toolResult", "toolCallId": "t", "content": [{"type": "text", 
 
 
 def agent(fs: Filesystem) -> MyAgentsStore:
-    """The agent itself; whoever held a lock or a note is dead by the time that it looks."""
+    """Return MyAgents' own store, for which holders of locks and notes are dead."""
     time = Time(NOW_MS + 60_000)
     return MyAgentsStore(fs, ROOT, OURS, clock=time, pause=time.pause, alive=lambda pid: False, stamp=stamps())
 
 
 def prepared() -> CrashableFilesystem:
-    """A session with two messages, an attachment and a row, durable, and an empty store of ours."""
+    """Return a durable session with two messages, an attachment and an index row, and an empty native store."""
     fs = CrashableFilesystem(clock=Time())
     atomic.make_folders(fs, OURS)
     writer = agent(fs)
@@ -81,7 +81,7 @@ ROWS = {"append": 1, "append_results": 1, "rename": 0}
 
 
 def survivors(act: Act) -> Iterator[tuple[CrashableFilesystem, bool, bool]]:
-    """What is left after a kill before each call, and after a power cut then (`True`); and whether the act came to its end."""
+    """Yield the disk after a kill before each call, and after a power cut (`True`), and whether the act was completed."""
     for number in calls():
         fs = prepared()
         try:
@@ -101,7 +101,7 @@ def survivors(act: Act) -> Iterator[tuple[CrashableFilesystem, bool, bool]]:
 @pytest.mark.mission("B1", "M5")
 @pytest.mark.parametrize("act", ACTS)
 def test_a_kill_in_a_write_in_place_leaves_their_rows_and_all_or_none_of_ours(act: str) -> None:
-    """What was there does not change, what was acknowledged is there, both go on, and the list can be put right."""
+    """Existing rows do not change, acknowledged rows are there, both agents continue, and the index can be repaired."""
     old = content(agent(prepared()), PATH)
     written, titles = set(), set()
     for fs, cut, done in survivors(ACTS[act]):
@@ -121,7 +121,7 @@ def test_a_kill_in_a_write_in_place_leaves_their_rows_and_all_or_none_of_ours(ac
             assert len(session.get_heads()) == 1
         agent(fs).append("s", [asked(9, "theirs")])
         agent(fs).settle()
-        if cut:  # the note of a write that was under way need not survive that
+        if cut:  # the note of an unfinished write may be lost in a power cut
             agent(fs).repair_stats("s")
         row = agent(fs).get("s")
         assert row is not None and row.stats == agent(fs).recount("s")
@@ -133,7 +133,7 @@ def test_a_kill_in_a_write_in_place_leaves_their_rows_and_all_or_none_of_ours(ac
 
 @pytest.mark.mission("B6")
 def test_a_kill_while_a_session_goes_to_our_trash_or_comes_back_loses_nothing() -> None:
-    """It is listed and there, or in the trash, from where a single call brings everything back, its row too."""
+    """The session is listed and in place, or in the trash, from where one undo restores everything with its row."""
     old = content(agent(prepared()), PATH)
     known = agent(prepared()).get("s")
     assert known is not None
@@ -160,7 +160,7 @@ def test_a_kill_while_a_session_goes_to_our_trash_or_comes_back_loses_nothing() 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("act", ACTS)
 def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(act: str, code: int, forever: bool) -> None:
-    """Only errors of ours come out, they name a file, and the next one who opens goes on."""
+    """Only our errors are raised, they name a file, and the next process can continue."""
     old = content(agent(prepared()), PATH)
     for number in calls():
         inner = prepared()
@@ -183,7 +183,7 @@ def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(act: str, code:
 
 @pytest.mark.mission("M6")
 def test_a_kill_while_an_old_session_is_opened_for_writing_loses_no_message() -> None:
-    """It is read in the old form or in the new one, and the next one who opens goes on."""
+    """The session is readable in the old or the new form, and the next process can continue."""
     legacy = f"{FOLDER}/old.json"
 
     def act(fs: Filesystem) -> None:
@@ -231,7 +231,7 @@ def write_ours(root: str, number: int, tell: Tell) -> None:
 
 @pytest.mark.mission("B4")
 def test_many_processes_write_at_once_and_lose_nothing() -> None:
-    """Every acknowledged entry is there once, in one line, and every row has an id of its own."""
+    """Every acknowledged entry is there once, on one line, and every row has its own id."""
     with fast_folder() as root:
         theirs = begun(root)
         children = [Child(partial(write_ours, root, 25)) for _ in range(3)]
@@ -257,7 +257,7 @@ def write_for_ever(root: str, tell: Tell) -> None:
 
 @pytest.mark.mission("B4")
 def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
-    """Whatever moment they die at, every acknowledged entry is there, and the next one goes on."""
+    """After kills at random moments, every acknowledged entry is there, and the next process can continue."""
     rng = Random(7)
     with fast_folder() as root:
         begun(root)

@@ -1,4 +1,4 @@
-"""What an interruption in the middle of an append leaves: a whole entry or none, and no lock."""
+"""An interruption in the middle of an append leaves a whole entry or none, and no lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Work = Callable[[Session], object]
 
 
 class Scene(NamedTuple):
-    """A kind of append, whether the session is still a draft, and whether it must be reopened if it is interrupted."""
+    """A kind of append, whether the session is a draft, and whether it must be reopened after an interruption."""
 
     name: str
     work: Work
@@ -64,7 +64,7 @@ every_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.n
 
 
 def in_time(work: Callable[[], object]) -> None:
-    """Do something in another thread; a lock that stays held would keep it from ever ending."""
+    """Run `work` in another thread, and fail if a lock blocks it."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -82,7 +82,7 @@ def in_time(work: Callable[[], object]) -> None:
 
 
 def check_after(fs: MemoryFilesystem, session: Session, peer: Session | None, before: list[str]) -> bool:
-    """Raise unless everything goes on as if the append had been made, or had not; says which."""
+    """Raise unless the session continues with the whole append or without it. Return whether it was made."""
     other = store_on(fs, ROOT, 3)
     path = session.path if session.path in {info.path for info in other.list_all()} else session._journal.path
     shown = other.open(path, readonly=True)
@@ -96,7 +96,7 @@ def check_after(fs: MemoryFilesystem, session: Session, peer: Session | None, be
     shown.close()
     for late in (peer, None if session.is_draft else other.open(path)):
         if late is not None:
-            in_time(partial(late.append_message, message("by another")))  # is refused while the file is locked
+            in_time(partial(late.append_message, message("by another")))  # refused while the file is locked
             late.close()
     in_time(lambda: session.append_message(message("and on", "assistant")))
     texts = [text_of(entry) for entry in other.open(session.path, readonly=True).get_entries()]
@@ -116,7 +116,7 @@ def prepared(scene: Scene) -> tuple[MemoryFilesystem, Session]:
 
 
 def check_interruptions(scene: Scene, numbers: Iterator[int], patience: float = 10.0) -> tuple[int, int]:
-    """Interrupt a piece of work at each of these places; says at how many, and how often it was done all the same."""
+    """Interrupt the work at each of these places. Return the number of places and of completed appends."""
     done = 0
     for places, number in enumerate(numbers):
         fs, session = prepared(scene)
@@ -137,7 +137,7 @@ def check_interruptions(scene: Scene, numbers: Iterator[int], patience: float = 
 @pytest.mark.promise("P9")
 @every_scene
 def test_an_interruption_leaves_a_whole_entry_or_none_and_no_lock(scene: Scene) -> None:
-    """Wherever it comes, the session and everybody else go on, and the session stands where its file says."""
+    """After an interruption at any place, all handles can append, and the session agrees with its file."""
     places, done = check_interruptions(scene, calls())
     assert places > 40
     assert 0 < done < places
@@ -145,7 +145,7 @@ def test_an_interruption_leaves_a_whole_entry_or_none_and_no_lock(scene: Scene) 
 
 
 def without_guard(journal: FileJournal, lines: Sequence[bytes], revise: Revise) -> Appended:
-    """How not to hold a lock: an interruption between taking it and the `try` leaves it held."""
+    """Append wrongly: an interruption between locking and the `try` leaves the lock held."""
     with journal._mutex:
         size = journal._lock_file()
         try:
@@ -158,7 +158,7 @@ def without_guard(journal: FileJournal, lines: Sequence[bytes], revise: Revise) 
 
 @pytest.mark.promise("P9")
 def test_without_the_guard_around_the_lock_the_rig_reports_that_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rig has teeth: a lock that is taken outside its guard stays held somewhere."""
+    """If the lock is taken outside its guard, the rig reports a held lock."""
     monkeypatch.setattr(FileJournal, "append", without_guard)
     with pytest.raises(AssertionError, match="interrupted at place"):
         check_interruptions(SCENES[0], count(1), patience=0)
@@ -166,7 +166,7 @@ def test_without_the_guard_around_the_lock_the_rig_reports_that_it_is_held(monke
 
 @pytest.mark.promise("P9")
 def test_without_a_look_at_the_file_the_rig_reports_a_session_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rig has teeth: a session that does not look goes on beside an entry that was written."""
+    """If an interrupted session does not check its file, the rig reports that they differ."""
     monkeypatch.setattr(Session, "_recover_leaf", lambda self, batch: None)
     with pytest.raises(AssertionError, match="interrupted at place"):
         check_interruptions(SCENES[0], count(1), patience=0)
@@ -177,7 +177,7 @@ def stop(*_: object) -> None:
 
 
 def check_signals(signals: int, seed: int) -> tuple[int, int]:
-    """Append while a timer interrupts, each time after another moment; gives how many appends it hit and spared."""
+    """Append while a timer interrupts at random moments. Return the numbers of interrupted and completed appends."""
     rng = Random(seed)
     hit = spared = 0
     longest = 0.0002
@@ -212,6 +212,6 @@ def check_signals(signals: int, seed: int) -> tuple[int, int]:
 @pytest.mark.promise("P9")
 @pytest.mark.parametrize("signals", [100, pytest.param(5_000, marks=pytest.mark.long)])
 def test_signals_at_random_moments_leave_whole_entries_and_no_lock(signals: int) -> None:
-    """A real timer on real files: another handle that has no patience can append after every interruption."""
+    """With a real timer and real files, another handle can append without waiting after every interruption."""
     hit, _ = check_signals(signals, seed=1)
     measured("P9", "signals at random moments", interruptions=hit, damaged_files=0, locks_left=0)

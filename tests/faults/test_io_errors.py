@@ -1,4 +1,4 @@
-"""Rig R7: every call to the file system fails in turn, once or from then on, in every scenario."""
+"""Rig R7: every file system call fails in turn, once or permanently, in every scenario."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ STEPS = {
     "import": 12,
     "kinds": 12,
     "compact": 6,
-}  # the default share: what has much to verify
+}  # steps of the default run, larger where verifying is slow
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 
 
 @pytest.mark.promise("P8")
 @every_scenario
 def test_any_call_may_fail_and_nothing_is_lost_or_untyped(scenario: Scenario) -> None:
-    """A failing call gives a typed error with a path, no false receipt, a consistent store, and `reopen` works."""
+    """A failing call raises a typed error with a path, gives no false receipt, and the session works after `reopen`."""
     number = SCENARIOS.index(scenario)
     runs = check_errors(scenario, CODES[number % 4], forever=number % 2 == 0, step=STEPS.get(scenario.name, 3))
     measured("P8", "calls that fail, simulated", runs=runs, inconsistent=0, untyped=0)
@@ -48,7 +48,7 @@ def test_any_call_may_fail_and_nothing_is_lost_or_untyped(scenario: Scenario) ->
 @pytest.mark.parametrize("code", CODES, ids=errno.errorcode.__getitem__)
 @every_scenario
 def test_any_call_may_fail_with_any_error(scenario: Scenario, code: int, forever: bool) -> None:
-    """The same for all errors, once and from then on, at every call."""
+    """The long form tries all errors, once and permanently, at every call."""
     runs = check_errors(scenario, code, forever=forever)
     measured("P8", "calls that fail, simulated", runs=runs, inconsistent=0, untyped=0)
 
@@ -57,14 +57,14 @@ def test_any_call_may_fail_with_any_error(scenario: Scenario, code: int, forever
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
 @every_scenario
 def test_every_sync_may_fail_and_is_never_passed_over(scenario: Scenario, forever: bool) -> None:
-    """Whichever sync of a scenario fails, an error says so, nothing false was acknowledged, and `reopen` works."""
+    """If any sync of a scenario fails, an error is raised, nothing false is acknowledged, and `reopen` works."""
     told = scenario.name not in WITH_UNPROMISED_SYNCS
     runs = check_errors(scenario, errno.EIO, forever=forever, on={"sync", "sync_directory"}, told=told)
     measured("P7", "syncs that fail, simulated", syncs=runs, false_receipts=0)
 
 
 def published(filesystem: FaultyFilesystem) -> Session:
-    """A session that others can see, with one entry."""
+    """Return a published session with one entry."""
     session = Store("/store", fs=filesystem).create(CWD, publish=True)
     session.append_message(message("before"))
     return session
@@ -77,7 +77,7 @@ def texts(session: Session) -> list[str]:
 @pytest.mark.promise("P7")
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
 def test_a_failed_sync_gives_no_receipt_and_is_not_retried(forever: bool) -> None:
-    """After EIO from a sync every append raises, without another sync, until the session is reopened."""
+    """After EIO from a sync, every append raises without another sync until the session is reopened."""
     inner = CrashableFilesystem()
     filesystem = FaultyFilesystem(inner, plan=[])
     session = published(filesystem)
@@ -107,7 +107,7 @@ def test_a_failed_sync_gives_no_receipt_and_is_not_retried(forever: bool) -> Non
 
 @pytest.mark.promise("P7")
 def test_what_is_acknowledged_after_a_failed_sync_does_not_hang_from_what_was_dropped() -> None:
-    """The kernel may drop the pages of a failed sync: what is acknowledged later must still reach its root."""
+    """The kernel may drop the pages of a failed sync: later acknowledged entries must still reach their root."""
     inner = CrashableFilesystem()
     session = published(FaultyFilesystem(inner))
     session.close()
@@ -125,7 +125,7 @@ def test_what_is_acknowledged_after_a_failed_sync_does_not_hang_from_what_was_dr
 
 
 def in_a_folder_of_ours_that_is_closed(folder: str, tell: Tell) -> None:
-    """What a user who is not root sees when a folder takes no new names."""
+    """Check, as a user who is not root, a folder that takes no new names."""
     if is_root():
         os.chown(folder, NOBODY, NOBODY)
         os.setgroups([])
@@ -144,7 +144,7 @@ def in_a_folder_of_ours_that_is_closed(folder: str, tell: Tell) -> None:
         store.delete(session.id)
     assert [info.id for info in store.list(CWD)] == [session.id]
     assert texts(store.open(session.id, readonly=True)) == ["kept"]
-    session = store.open(session.id)  # the file itself may be written
+    session = store.open(session.id)  # the file itself is writable
     session.append_message(message("more"))
     with pytest.raises(PermissionRefused):
         session.rewrite_entries(lambda entry: None)
@@ -157,7 +157,7 @@ def in_a_folder_of_ours_that_is_closed(folder: str, tell: Tell) -> None:
 
 @pytest.mark.promise("P8")
 def test_a_folder_that_cannot_be_written_is_reported_and_can_be_read() -> None:
-    """In a read-only folder creating and deleting raise `PermissionRefused`; listing, reading and appending work."""
+    """In a read-only folder, creating and deleting raise `PermissionRefused`; listing, reading and appending work."""
     with fast_folder() as folder:
         assert Child(partial(in_a_folder_of_ours_that_is_closed, folder)).finish() == ["done"]
 
@@ -213,7 +213,7 @@ def test_appending_goes_on_in_a_file_that_replaced_ours(tmp_path: Path) -> None:
 
 @pytest.mark.promise("P14")
 def test_another_session_in_our_place_is_not_written_to(tmp_path: Path) -> None:
-    """If a different session has taken the path, appending raises and that session stays as it is."""
+    """If a different session has taken the path, appending raises and leaves that session unchanged."""
     store = Store(tmp_path)
     session = store.create(CWD, publish=True)
     other = store.create(CWD, publish=True)

@@ -1,4 +1,4 @@
-"""Death before every call to the file system while a session is copied, and disks that fail at every one of them."""
+"""Kills and failing disks at every file system call while a session is copied."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATES = {"nothing": {}, "a beginning": GROWN, "something else": CHANGED}
 
 
 def prepared(kept: dict[str, bytes]) -> CrashableFilesystem:
-    """A session of Claude Code, and what is kept of it, all of it durable."""
+    """Return a durable session of Claude Code and its earlier copy."""
     fs = CrashableFilesystem()
     atomic.make_folders(fs, "/own")
     for folder, files in ((PROJECTS, NEW), (KEPT, kept)):
@@ -48,13 +48,13 @@ def prepared(kept: dict[str, bytes]) -> CrashableFilesystem:
 
 
 def keep(fs: Filesystem) -> Kept:
-    """Keep the session, as a process of its own does."""
+    """Keep the session with a new library, as a new process does."""
     with Library(Store("/own", fs=fs), [Source("claude", CLAUDE, PROJECTS)]) as library:
         return Keeper(library).keep(f"{PROJECTS}/{NAME}.jsonl")
 
 
 def contents(fs: Filesystem, folder: str) -> dict[str, bytes]:
-    """What the files below a folder hold."""
+    """Return the contents of all files below a folder."""
     return {path: atomic.read_all(fs, path) for path, _ in files_below(fs, folder)}
 
 
@@ -63,7 +63,7 @@ def originals(fs: Filesystem) -> dict[str, tuple[bytes, int]]:
 
 
 def survivors(before: CrashableFilesystem) -> Iterator[tuple[CrashableFilesystem, bool]]:
-    """What is left after a kill before each call, and after a power cut at the same moment; and whether all was done."""
+    """Yield the disk after a kill before each call, and after a power cut at that point, and whether all was done."""
     models = cycle(CrashModel)
     for number in calls():
         fs = before.kill()
@@ -80,9 +80,9 @@ def survivors(before: CrashableFilesystem) -> Iterator[tuple[CrashableFilesystem
 
 
 def check(fs: Filesystem, kept: dict[str, bytes], *, done: bool, whole: bool = True) -> None:
-    """Every copy is whole, what was kept before is there, and where the transcript is new all that belongs to it is.
+    """Check that every copy is whole, earlier copies are there, and a new transcript has all its files.
 
-    The last only if nothing was told to be missing.
+    The last rule applies only if no file was reported as missing.
     """
     found = contents(fs, KEPT)
     listed = {path: content for path, content in found.items() if not path.endswith((".tmp", ".old"))}
@@ -98,7 +98,7 @@ def check(fs: Filesystem, kept: dict[str, bytes], *, done: bool, whole: bool = T
 @pytest.mark.mission("B7")
 @pytest.mark.parametrize("state", STATES)
 def test_a_kill_or_a_power_cut_leaves_whole_copies_and_the_next_run_makes_them_complete(state: str) -> None:
-    """The original is never touched, nothing that was kept is lost, and what was acknowledged is durable."""
+    """The original is never changed, no earlier copy is lost, and acknowledged copies are durable."""
     kept = STATES[state]
     before = prepared(kept)
     for fs, done in survivors(before):
@@ -112,7 +112,7 @@ def test_a_kill_or_a_power_cut_leaves_whole_copies_and_the_next_run_makes_them_c
 
 @pytest.mark.parametrize("missing", ["sync", "sync_directory"])
 def test_the_rig_notices_a_disk_that_is_not_told_to_write(missing: str) -> None:
-    """Without either sync a copy that was acknowledged is lost in a power cut."""
+    """Without one of the syncs, a power cut loses an acknowledged copy."""
     with pytest.raises(AssertionError):
         for seed in range(20):
             fs = prepared({})
@@ -124,7 +124,7 @@ def test_the_rig_notices_a_disk_that_is_not_told_to_write(missing: str) -> None:
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("state", STATES)
 def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(state: str, code: int, forever: bool) -> None:
-    """Only errors of ours come out, they name a file, and as soon as the disk is well again the session is kept."""
+    """Only our errors are raised, they name a file, and the next run completes the copy."""
     kept = STATES[state]
     before = prepared(kept)
     for number in calls():

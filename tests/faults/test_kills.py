@@ -1,4 +1,4 @@
-"""Rig R1: processes that are killed at random moments, and what they had acknowledged."""
+"""Rig R1: processes killed at random moments keep everything that they acknowledged."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from figures import measured
 from sessile import Store
 from sessile.errors import SessionBusy
 
-LONGEST = 0.004  # seconds that a process lives once it is warm
-MANY = 200  # receipts that a process may live for, in the long form
+LONGEST = 0.004  # maximum lifetime of a process in seconds, once it is ready
+MANY = 200  # maximum number of receipts before a kill, in the long form
 DAY = 86_400.0
-BATCH = 20  # kills on one session before it is checked: it grows by hundreds of entries a kill
+BATCH = 20  # kills on one session before it is checked: it grows by hundreds of entries per kill
 
 
 def append_for_ever(root: str, session_id: str, tell: Tell) -> None:
-    """Append lines of up to five pages until somebody ends it: the kernel tears a write between pages."""
+    """Append lines of up to five pages until killed: the kernel tears a write between pages."""
     rng = Random(os.getpid())
     session = Store(root, durability="process").open(session_id)
     tell(BEGIN)
@@ -44,7 +44,7 @@ def append_for_ever(root: str, session_id: str, tell: Tell) -> None:
 def check_appends(
     seed: int, kills: int, writer: Callable[[str, str, Tell], None] = append_for_ever, receipts: int = 20
 ) -> tuple[int, int]:
-    """Kill processes that append to one session; gives how many entries were acknowledged and how many lines torn."""
+    """Kill processes that append to one session. Return the numbers of acknowledged entries and torn lines."""
     rng = Random(seed)
     acknowledged = torn = 0
     for _ in range(kills // BATCH):
@@ -81,7 +81,7 @@ def session_findings(store: Store, session_id: str) -> list[str]:
 
 
 def check_scenario(scenario: Scenario, seed: int, kills: int) -> int:
-    """Kill processes in the middle of a scenario; gives how many got to its end."""
+    """Kill processes in the middle of a scenario. Return how many reached its end."""
     rng = Random(f"{scenario.name} {seed}")
     finished = 0
     with fast_folder() as folder:
@@ -100,7 +100,7 @@ def check_scenario(scenario: Scenario, seed: int, kills: int) -> int:
 
 @pytest.mark.promise("P1")
 def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
-    """Of processes that are killed while appending every receipt is worth an entry, and the next append works."""
+    """Every receipt of a process killed while appending has its stored entry, and the next append works."""
     acknowledged, _ = check_appends(seed=1, kills=40)
     assert acknowledged > 100
 
@@ -108,7 +108,7 @@ def test_killed_writers_lose_nothing_that_they_acknowledged() -> None:
 @pytest.mark.promise("P1")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_killed_processes_leave_a_store_that_opens(scenario: Scenario) -> None:
-    """Killed at a random moment of any scenario, a process leaves everything acknowledged and nothing half-made."""
+    """A process killed at a random moment of any scenario leaves all acknowledged entries and nothing partial."""
     check_scenario(scenario, seed=1, kills=2)
 
 
@@ -116,7 +116,7 @@ def test_killed_processes_leave_a_store_that_opens(scenario: Scenario) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_thousands_of_killed_writers_lose_nothing(seed: int) -> None:
-    """The long form of the run above: 10,000 kills, about a hundred receipts after each other."""
+    """The long form of the test above: 10,000 kills, each after about a hundred receipts."""
     acknowledged, _ = check_appends(seed, kills=1_000, receipts=MANY)
     assert acknowledged > 80_000
 
@@ -125,13 +125,13 @@ def test_thousands_of_killed_writers_lose_nothing(seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_thousands_of_killed_processes_leave_a_store_that_opens(scenario: Scenario) -> None:
-    """The long form of the run above: 5,000 kills over all scenarios; some reach the end and most do not."""
+    """The long form of the test above: 5,000 kills over all scenarios; some reach the end and most do not."""
     finished = check_scenario(scenario, seed=2, kills=5_000 // len(SCENARIOS) + 1)
     assert finished < 5_000 // len(SCENARIOS)
 
 
 def check_locks(folder: Path, kills: int) -> None:
-    """Kill processes in the middle of their appends; the next writer must not wait as for a lock that nobody frees."""
+    """Kill processes in the middle of their appends, and check that the next writer does not wait for a lock."""
     rng = Random(3)
     store = Store(folder, durability="process")
     session = store.create(CWD, publish=True)
@@ -158,13 +158,13 @@ def test_the_lock_of_a_killed_holder_is_free_at_once(tmp_path: Path) -> None:
 @pytest.mark.promise("P23")
 @pytest.mark.long
 def test_the_locks_of_a_thousand_killed_holders_are_free_at_once() -> None:
-    """The long form of the run above."""
+    """The long form of the test above."""
     with fast_folder() as folder:
         check_locks(Path(folder), kills=1_000)
 
 
 def stopped_holder(path: str) -> Child:
-    """A process that has the lock of a file and does nothing any more."""
+    """Run a process that holds the lock of a file and is stopped."""
 
     def hold(tell: Tell) -> None:
         with open(path, "rb") as file:
@@ -180,7 +180,7 @@ def stopped_holder(path: str) -> Child:
 
 @pytest.mark.promise("P23")
 def test_a_live_holder_is_never_robbed_and_is_named(tmp_path: Path) -> None:
-    """While a stopped process holds the lock an append waits, and then raises `SessionBusy` with its number."""
+    """While a stopped process holds the lock, an append waits and then raises `SessionBusy` with its process id."""
     store = Store(tmp_path, durability="process")
     session = store.create(CWD, publish=True)
     before = Path(session.path).read_bytes()
@@ -200,7 +200,7 @@ def test_a_live_holder_is_never_robbed_and_is_named(tmp_path: Path) -> None:
 def test_a_clock_that_jumps_neither_frees_a_lock_nor_prolongs_the_wait(
     tmp_path: Path, jump: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However the time of day jumps while somebody waits, the wait ends with `SessionBusy` and the holder keeps its lock."""
+    """If the system time jumps during a wait, the wait ends with `SessionBusy` and the holder keeps its lock."""
     session = Store(tmp_path, durability="process").create(CWD, publish=True)
     before = Path(session.path).read_bytes()
     holder = stopped_holder(session.path)
@@ -219,7 +219,7 @@ def test_a_clock_that_jumps_neither_frees_a_lock_nor_prolongs_the_wait(
 
 @pytest.mark.promise("P1")
 def test_a_draft_of_a_killed_process_comes_back(tmp_path: Path) -> None:
-    """What was said before the first answer is recovered by the next `create` or `continue_recent` of the project."""
+    """Messages sent before the first answer are recovered by the next `create` or `continue_recent` of the project."""
     for how in ("create", "continue_recent"):
         store = Store(tmp_path / how, durability="process")
 

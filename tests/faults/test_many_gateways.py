@@ -1,4 +1,4 @@
-"""Many gateways on one database, killed and paused: no acknowledged message is lost or doubled, and every turn has one reply."""
+"""Many gateways on one database, killed and paused: no acknowledged message is lost or duplicated, every turn has one reply."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Urls = Callable[[], str]
 
 
 def rig(urls: Urls, plan: Plan, weakness: Weakness = nothing) -> Counter[str]:
-    """Let gateways end as planned while clients talk; gives how the turns ended."""
+    """Run gateways with the faults of a plan while clients talk. Return how the turns ended."""
     with fast_folder() as folder:
         run = talk(folder, urls(), plan, weakness=weakness)
         ends = check(run)
@@ -30,13 +30,13 @@ def rig(urls: Urls, plan: Plan, weakness: Weakness = nothing) -> Counter[str]:
 
 
 def test_killed_gateways_lose_and_double_nothing(postgres_urls: Urls) -> None:
-    """What a killed one had begun is marked as interrupted, once; what waited there is answered by another."""
+    """Turns of a killed gateway are marked as interrupted once; its waiting messages are answered by another gateway."""
     ends = rig(postgres_urls, Plan(seed=1, kills=5))
     assert ends["complete"] > 10 and ends["interrupted"]
 
 
 def test_gateways_that_stood_still_write_nothing_late(postgres_urls: Urls) -> None:
-    """Others have taken over meanwhile: the late answer is not doubled, and nobody is told another one than the session holds."""
+    """After a takeover, a paused gateway writes no second reply, and clients receive the reply in the session."""
     ends = rig(postgres_urls, Plan(seed=2, pauses=2))
     assert ends["complete"] > 10 and ends["interrupted"]
 
@@ -44,7 +44,7 @@ def test_gateways_that_stood_still_write_nothing_late(postgres_urls: Urls) -> No
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_hundreds_of_killed_and_paused_gateways_lose_and_double_nothing(postgres_urls: Urls, seed: int) -> None:
-    """The long form of the runs above, with three gateways: 400 kills and 100 pauses."""
+    """The long form of the tests above, with three gateways: 400 kills and 100 pauses."""
     ends = rig(postgres_urls, Plan(seed, kills=40, pauses=10, nodes=3))
     assert ends["complete"] > 100 and ends["interrupted"] > 10
 
@@ -53,7 +53,7 @@ def test_hundreds_of_killed_and_paused_gateways_lose_and_double_nothing(postgres
 
 
 def without_names() -> None:
-    """Gateways that do not know a message again."""
+    """Make gateways unable to recognize a repeated message."""
     made = Job.__init__
 
     def init(self: Job, bound: object, message: Message, name: str, *rest: object) -> None:
@@ -63,7 +63,7 @@ def without_names() -> None:
 
 
 def without_lanes() -> None:
-    """Gateways that begin every turn at once."""
+    """Make gateways start every turn at once."""
     enter = TurnTable.enter
 
     def always(self: TurnTable, *what: object, **how: bool) -> Entered | None:
@@ -74,12 +74,12 @@ def without_lanes() -> None:
 
 
 def without_taking_over() -> None:
-    """Gateways that leave the turns of dead ones alone."""
+    """Make gateways ignore the turns of dead ones."""
     TurnTable.adopt = lambda self: False  # type: ignore[method-assign]
 
 
 def without_fencing() -> None:
-    """Gateways that do not ask whether they were overtaken."""
+    """Make gateways not check whether they were overtaken."""
     SharedQueue.check = lambda self, job: None  # type: ignore[method-assign]
 
 
@@ -94,6 +94,6 @@ def without_fencing() -> None:
     ids=lambda one: getattr(one, "__name__", ""),
 )
 def test_without_one_of_its_protections_the_rig_reports_it(postgres_urls: Urls, weakness: Weakness, plan: Plan) -> None:
-    """Each of them is there for something that the end of a gateway brings about."""
+    """The rig reports loss if any one protection is removed."""
     plans = [plan._replace(seed=seed) for seed in range(3)]
     assert any(reports_loss(lambda plan=plan: rig(postgres_urls, plan, weakness)) for plan in plans)  # type: ignore[misc]

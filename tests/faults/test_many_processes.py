@@ -29,7 +29,7 @@ PROCESSES = 8
 
 
 def begun(root: str | Path) -> Session:
-    """A new session with one entry, for others to append to."""
+    """Return a new session with one entry, for other processes to append to."""
     session = Store(root, durability="process").create(CWD, publish=True)
     session.append_message(message("root"))
     return session
@@ -40,7 +40,7 @@ def text_of(entry: Entry) -> str:
 
 
 def write_many(root: str, session_id: str, writer: int, number: int, policy: str, tell: Tell) -> None:
-    """Append some entries as one of many writers, and tell about each receipt."""
+    """Append entries as one of many writers, and report each receipt."""
     session = Store(root, durability="process").open(session_id)
     for n in range(number):
         payload = {"type": "message", "message": message(f"{writer} {n}")}
@@ -50,7 +50,7 @@ def write_many(root: str, session_id: str, writer: int, number: int, policy: str
 
 
 def check_writers(number: int, policy: str = "branch") -> None:
-    """Let many processes append; raises if anything was lost, glued, doubled, or out of order."""
+    """Let many processes append. Raise if an entry is lost, glued, duplicated or out of order."""
     with fast_folder() as root:
         session = begun(root)
         children = [Child(partial(write_many, root, session.id, writer, number, policy)) for writer in range(PROCESSES)]
@@ -78,7 +78,7 @@ def check_writers(number: int, policy: str = "branch") -> None:
 
 
 def check_divergence(session: Session, receipts: list[list[Any]], policy: str) -> None:
-    """Every second child of an entry was told to its writer, and all ends are listed."""
+    """Check that every second child of an entry was reported to its writer, and that all heads are listed."""
     heads = {entry.id for entry in session.get_heads()}
     diverged = {entry_id for mine in receipts for entry_id, _, told in mine if told}
     if policy == "follow":
@@ -98,7 +98,7 @@ def check_divergence(session: Session, receipts: list[list[Any]], policy: str) -
 @pytest.mark.promise("P4")
 @pytest.mark.parametrize("policy", ["branch", "follow"])
 def test_many_processes_lose_glue_and_double_nothing(policy: str) -> None:
-    """Eight processes append at once: all entries are there once, in each writer's order, with parents that exist."""
+    """Eight processes append at once: all entries are there once, in each writer's order, with existing parents."""
     check_writers(200, policy)
 
 
@@ -114,7 +114,7 @@ def test_many_processes_with_thousands_of_entries(run: int, policy: str) -> None
 @pytest.mark.mission("B4")
 @pytest.mark.promise("P21")
 def test_divergence_is_told_and_both_heads_are_listed(tmp_path: Path) -> None:
-    """Two writers at one leaf: the second receipt says so, and both ends can be found."""
+    """If two writers append to one leaf, the second receipt reports the divergence, and both heads are listed."""
     first = begun(tmp_path)
     second = Store(tmp_path).open(first.id)
     one = first.append_message(message("one"))
@@ -128,7 +128,7 @@ def test_divergence_is_told_and_both_heads_are_listed(tmp_path: Path) -> None:
 @pytest.mark.promise("P21")
 @pytest.mark.parametrize("look", ["get_entries", "context", "get_heads", "get_tree"])
 def test_divergence_is_told_also_to_those_who_have_looked(tmp_path: Path, look: str) -> None:
-    """Reading the other writer's entries does not move our leaf, so the next append still diverges and says so."""
+    """Reading another writer's entries does not move our leaf: the next append still diverges and reports it."""
     first = begun(tmp_path)
     second = Store(tmp_path).open(first.id)
     first.append_message(message("one"))
@@ -138,7 +138,7 @@ def test_divergence_is_told_also_to_those_who_have_looked(tmp_path: Path, look: 
 
 @pytest.mark.promise("P21")
 def test_fail_raises_leaf_moved_and_writes_nothing(tmp_path: Path) -> None:
-    """With `on_leaf_moved="fail"` nothing is written when another was faster, and the session goes on working."""
+    """With `on_leaf_moved="fail"`, an append after another writer writes nothing, and the session still works."""
     first = begun(tmp_path)
     second = Store(tmp_path).open(first.id)
     third = Store(tmp_path).open(first.id)
@@ -156,7 +156,7 @@ def test_fail_raises_leaf_moved_and_writes_nothing(tmp_path: Path) -> None:
 
 
 def race_at_the_leaf(root: str, session_id: str, barrier: tuple[int, int], tell: Tell) -> None:
-    """Open a session, wait at the barrier until it is taken away, then append."""
+    """Open a session, wait until the barrier is removed, then append."""
     wait, keep = barrier
     os.close(keep)
     session = Store(root, durability="process").open(session_id)
@@ -167,7 +167,7 @@ def race_at_the_leaf(root: str, session_id: str, barrier: tuple[int, int], tell:
 
 
 def check_races(runs: int) -> int:
-    """Two processes append below one leaf at once; says how often both came from it."""
+    """Let two processes append to one leaf at once. Return how often both appended to it."""
     races = 0
     with fast_folder() as root:
         for _ in range(runs):
@@ -194,19 +194,19 @@ def check_races(runs: int) -> int:
 
 @pytest.mark.promise("P21")
 def test_races_at_one_leaf_leave_everything_reachable() -> None:
-    """However two processes race, there are as many heads as were told, and every entry hangs from one of them."""
+    """After races at one leaf there are as many heads as reported, and every entry is an ancestor of one of them."""
     assert check_races(20) == 20
 
 
 @pytest.mark.promise("P21")
 @pytest.mark.long
 def test_a_thousand_races_at_one_leaf_leave_everything_reachable() -> None:
-    """The long form of the race."""
+    """The long form of the test above."""
     assert check_races(1_000) == 1_000
 
 
 def check_blind_merges(runs: int) -> None:
-    """Copy a store, go on in both copies, then append what is new in one file to the other without a look at either."""
+    """Copy a store, append in both copies, then append the new lines of one file to the other unchecked."""
     entries = 0
     for run in range(runs):
         rng = Random(run)
@@ -245,14 +245,14 @@ def check_blind_merges(runs: int) -> None:
 @pytest.mark.promise("P21")
 @pytest.mark.parametrize("runs", [5, pytest.param(200, marks=pytest.mark.long)])
 def test_two_copies_of_a_store_that_are_merged_blindly_keep_both_ways_on(runs: int) -> None:
-    """Whoever copies a folder and later puts the copies together loses nothing: there are two heads, and all sessions."""
+    """If two copies of a folder are concatenated, nothing is lost: there are two heads, and all sessions."""
     check_blind_merges(runs)
 
 
 @pytest.mark.promise("P4")
 @pytest.mark.parametrize("number", [100])
 def test_threads_share_one_session(tmp_path: Path, number: int) -> None:
-    """Eight threads on one Session object: one chain, nothing lost, every receipt true."""
+    """Eight threads on one Session object make one chain, lose nothing, and every receipt is correct."""
     session = begun(tmp_path)
     receipts: list[list[Receipt]] = [[] for _ in range(PROCESSES)]
     failures: list[BaseException] = []
@@ -281,7 +281,7 @@ def test_threads_share_one_session(tmp_path: Path, number: int) -> None:
 
 @pytest.mark.promise("P4")
 def test_a_forked_child_may_use_its_parents_session(tmp_path: Path) -> None:
-    """Parent and child append through the same Session object: both keep their entries, the divergence is told."""
+    """Parent and child append through the same Session object: both keep their entries, and the divergence is reported."""
     session = begun(tmp_path)
 
     def write(tell: Tell) -> None:
@@ -304,7 +304,7 @@ def test_a_forked_child_may_use_its_parents_session(tmp_path: Path) -> None:
 
 @pytest.mark.promise("P4")
 def test_a_key_makes_one_append_of_many_processes(tmp_path: Path) -> None:
-    """Processes that append the same entries under the same key append them once, and all get the same receipts."""
+    """Processes that append the same entries under the same key store them once and get the same receipts."""
     session = begun(tmp_path)
     for turn in range(10):
         payloads = [{"type": "message", "message": message(f"{turn} {n}")} for n in range(3)]
@@ -322,7 +322,7 @@ def test_a_key_makes_one_append_of_many_processes(tmp_path: Path) -> None:
 
 @pytest.mark.promise("P1")
 def test_a_key_completes_what_a_kill_has_cut(tmp_path: Path) -> None:
-    """If a batch was torn behind any byte, repeating it under its key gives all its entries, each once."""
+    """If a batch was torn at any byte, repeating it under its key completes it with each entry once."""
     session = begun(tmp_path)
     size = os.path.getsize(session.path)
     payloads = [{"type": "message", "message": message(f"part {n}")} for n in range(3)]
@@ -339,7 +339,7 @@ def test_a_key_completes_what_a_kill_has_cut(tmp_path: Path) -> None:
 
 
 def hostile(path: str, tell: Tell) -> None:
-    """Another program: knows no lock and writes long lines in chunks of 4 KiB."""
+    """Act as another program that ignores the lock and writes long lines in chunks of 4 KiB."""
     rng = Random(os.getpid())
     tell("begin")
     with open(path, "ab", buffering=0) as file:
@@ -352,7 +352,7 @@ def hostile(path: str, tell: Tell) -> None:
 
 
 def append_slowly(root: str, session_id: str, tell: Tell) -> None:
-    """Append until the end, with a pause between the look at the end of the file and the write, as on a busy machine."""
+    """Append until killed, with a pause between checking the end of the file and writing, as on a busy machine."""
     rng = Random(os.getpid())
     pauses = [Meddle(partial(time.sleep, rng.choice((0, 0.0001, 0.0004))), on={"write"}, at=n) for n in range(1, 500)]
     store = Store(root, fs=FaultyFilesystem(PosixFilesystem(), plan=pauses), durability="process")
@@ -363,7 +363,7 @@ def append_slowly(root: str, session_id: str, tell: Tell) -> None:
 
 
 def lines_of_their_own(path: str) -> set[str]:
-    """The ids that every member of the family finds: ours would also find an entry that is glued to a fragment."""
+    """Return the ids on their own lines, as every member of the family finds them; we would also find glued entries."""
     found = set()
     for line in Path(path).read_bytes().split(b"\n"):
         try:
@@ -376,7 +376,7 @@ def lines_of_their_own(path: str) -> set[str]:
 
 
 def check_hostile(kills: int, seed: int, writer: Callable[[str, str, Tell], None] = append_slowly) -> tuple[int, int]:
-    """Kill peers that ignore the lock in the middle of their lines, while writers append; gives acknowledged and lost."""
+    """Kill peers that ignore the lock in mid-line while writers append. Return the acknowledged and lost entries."""
     rng = Random(seed)
     acknowledged: list[str] = []
     lost: set[str] = set()
@@ -403,7 +403,7 @@ def check_hostile(kills: int, seed: int, writer: Callable[[str, str, Tell], None
 
 @pytest.mark.promise("P5")
 def test_a_peer_without_lock_cannot_damage_what_is_acknowledged() -> None:
-    """Peers that write in chunks without the lock and die in mid-line cost us nothing that was acknowledged."""
+    """Peers that write in chunks without the lock and die in mid-line damage no acknowledged entry."""
     acknowledged, lost = check_hostile(kills=30, seed=1)
     assert acknowledged > 50
     assert not lost
@@ -420,7 +420,7 @@ def test_hundreds_of_peers_without_lock_cannot_damage_what_is_acknowledged(seed:
 
 
 def do_everything(root: str, session_id: str, seed: str, tell: Tell) -> None:
-    """One of many processes that append, name, rewrite, fork, look and reopen as they please."""
+    """Append, name, rewrite, fork, read and reopen at random, as one of many processes."""
     rng = Random(seed)
     session = Store(root, durability="process").open(session_id)
     for number in range(40):
@@ -442,7 +442,7 @@ def do_everything(root: str, session_id: str, seed: str, tell: Tell) -> None:
 
 
 def check_everything(runs: int) -> None:
-    """Let processes do all kinds of things to one session at once; raises if anything acknowledged is missing."""
+    """Let processes work on one session at once. Raise if anything acknowledged is missing."""
     for run in range(runs):
         with fast_folder() as root:
             session = begun(root)
@@ -474,7 +474,7 @@ def test_many_rewrites_and_names_lose_nothing_of_those_who_append() -> None:
 
 @pytest.mark.promise("P4")
 def test_an_old_session_is_migrated_once_by_many_processes() -> None:
-    """Processes that open a file of version 1 at once all go on in the same migrated session."""
+    """Processes that open a file of version 1 at once all continue in the same migrated session."""
     for _ in range(5):
         with fast_folder() as root:
             run = Run(Store(root, durability="process"), Ledger())
@@ -489,7 +489,7 @@ def test_an_old_session_is_migrated_once_by_many_processes() -> None:
 
 
 def begin_and_leave(root: str, seed: str, tell: Tell) -> None:
-    """One of many processes that begin sessions in one project, finish some and leave others."""
+    """Create sessions in one project, finish some and leave others as drafts."""
     rng = Random(seed)
     store = Store(root, durability="process")
     for number in range(10):

@@ -1,4 +1,4 @@
-"""Death, power cuts and failing disks at every step of keeping notes."""
+"""Kills, power cuts and failing disks at every step of writing memory notes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEFORE = [None, b"", b"# Day\n", b"# Day\nno newline", b"# Day\n" * 2000]
 
 
 def disk_with(content: bytes | None) -> CrashableFilesystem:
-    """A disk with a workspace, and with a file of the day if there is to be one."""
+    """Return a disk with a workspace and, if given, a file of the day."""
     disk = CrashableFilesystem()
     make_folders(disk, "/home/work")
     if content is not None:
@@ -41,7 +41,7 @@ def note(fs: Filesystem, key: str = "s:0", now: int = NOW, reply: str = NOTES) -
 
 
 def check(fs: Filesystem, content: bytes | None, *, whole: bool = True) -> None:
-    """The block is there once, behind all that was there; between them, unless `whole`, a beginning of it may be left."""
+    """Check that the block is there once, after the old content. Unless `whole`, a torn part of it may precede it."""
     found = read_all(fs, TODAY)
     before = content or b""
     assert found.startswith(before)
@@ -54,7 +54,7 @@ def check(fs: Filesystem, content: bytes | None, *, whole: bool = True) -> None:
 
 @pytest.mark.parametrize("content", BEFORE)
 def test_a_flush_that_died_before_any_call_is_noted_once_when_it_is_repeated(content: bytes | None) -> None:
-    """After a kill; and what the repetition acknowledged survives a power cut."""
+    """After a kill, repeating the flush stores the notes once, and they survive a power cut."""
     for number in count(1):
         disk = disk_with(content)
         faulty = FaultyFilesystem(disk, plan=[Kill(at=number)])
@@ -75,7 +75,7 @@ def test_a_flush_that_died_before_any_call_is_noted_once_when_it_is_repeated(con
 
 @pytest.mark.parametrize("content", BEFORE)
 def test_a_power_cut_before_any_call_loses_nothing(content: bytes | None) -> None:
-    """A beginning of the notes may be left; then they follow whole, behind a line of their own."""
+    """After a power cut, a part of the notes may be left; the repetition writes all of them on new lines."""
     torn = 0
     for number in count(1):
         disk = disk_with(content)
@@ -89,7 +89,7 @@ def test_a_power_cut_before_any_call_loses_nothing(content: bytes | None) -> Non
             left = read_all(survivor, TODAY) if exists(survivor, TODAY) else b""
             note(survivor)
             if read_all(survivor, TODAY) == left:
-                continue  # all of it had reached the disk, but perhaps the last newline
+                continue  # everything had reached the disk, except perhaps the last newline
             check(survivor, content, whole=False)
             rest = read_all(survivor, TODAY).removeprefix(left)
             assert rest.startswith((b"\n## 00:01", b"\n\n## 00:01") if left else b"## 00:01")
@@ -101,7 +101,7 @@ def test_a_power_cut_before_any_call_loses_nothing(content: bytes | None) -> Non
 
 @pytest.mark.parametrize("missing", ["sync", "sync_directory"])
 def test_the_rig_notices_a_missing_sync(missing: str) -> None:
-    """With one kind of sync left out, a power cut takes notes that were acknowledged."""
+    """With one kind of sync left out, a power cut loses acknowledged notes."""
 
     def is_lost(without: Collection[str], sample: int) -> bool:
         disk = disk_with(None)
@@ -117,7 +117,7 @@ def test_the_rig_notices_a_missing_sync(missing: str) -> None:
 
 
 def test_a_flush_that_died_before_midnight_is_made_durable_by_its_repetition_after() -> None:
-    """It is found in the file of the day before, and not written twice."""
+    """Notes in the file of the day before are found, made durable and not written twice."""
     for number in count(1):
         disk = disk_with(None)
         faulty = FaultyFilesystem(disk, plan=[Kill(at=number)])
@@ -140,7 +140,7 @@ def test_a_flush_that_died_before_midnight_is_made_durable_by_its_repetition_aft
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EACCES])
 @pytest.mark.parametrize("content", BEFORE)
 def test_a_failing_disk_raises_and_loses_nothing(content: bytes | None, code: int) -> None:
-    """At every call, once or from then on; afterwards the flush can be repeated."""
+    """At every call, once or permanently, an error is raised, and the flush can be repeated."""
     for forever in (False, True):
         for number in count(1):
             disk = disk_with(content)
@@ -159,7 +159,7 @@ def test_a_failing_disk_raises_and_loses_nothing(content: bytes | None, code: in
 
 @pytest.mark.parametrize("written", [0, 1, 700])
 def test_a_disk_that_fills_up_in_the_middle_leaves_the_file_as_it_was(written: int) -> None:
-    """What was written of the notes is cut off again."""
+    """A partial write of notes is undone."""
     disk = disk_with(b"# Day\n")
     with pytest.raises(SessileError):
         note(FaultyFilesystem(disk, plan=[ShortWrite(written=written)]))
@@ -169,7 +169,7 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_the_file_as_it_was(written: i
 
 
 def test_notes_that_the_disk_did_not_confirm_are_written_again() -> None:
-    """A sync that failed may have dropped them, whatever the next one says."""
+    """Notes whose sync failed are written again, because the kernel may have dropped them."""
     disk = disk_with(b"# Day\n")
     with pytest.raises(SessileError):
         note(FaultyFilesystem(disk, plan=[DropUnsynced()]))

@@ -1,7 +1,7 @@
-"""Rig R8: a store against a model of lists and dicts, in whatever order of verbs Hypothesis can think of.
+"""Rig R8: compare a store with a model of lists and dicts, in any order of verbs that Hypothesis generates.
 
-The model knows what every session must hold and where every handle stands. Several handles may be open on one session,
-other programs append to it without asking, processes die and the power fails.
+The model knows what every session must hold and the leaf of every handle. Several handles may be open on one session, other
+programs append to it without the lock, processes are killed and the power fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NUMBERS = st.integers(min_value=0, max_value=10_000)
 
 @dataclass
 class Modelled:
-    """What a session must be."""
+    """The expected state of a session."""
 
     id: str
     cwd: str
@@ -39,8 +39,8 @@ class Modelled:
     texts: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     title: str | None = None
-    resting: str | None = None  # where it is reopened
-    lines: int = 0  # how often somebody has appended
+    resting: str | None = None  # the leaf after reopening
+    lines: int = 0  # number of appends by any writer
     rewritten: int = 0
     unsynced: set[str] = field(default_factory=set)
     cut: bool = False  # the power failed while it was in the trash
@@ -60,7 +60,7 @@ class Modelled:
 
 @dataclass
 class Handle:
-    """An open Session object, where its leaf is, and how much of the session it has seen when it last wrote."""
+    """An open Session object, its leaf, and the state of the session at its last write."""
 
     session: Session
     model: Modelled
@@ -75,7 +75,7 @@ class Handle:
 
     @property
     def fresh(self) -> bool:
-        """Whether the file is still the one that the handle has opened: a handle that only reads stays with the old one."""
+        """Return whether the file was not replaced since the handle opened it: a read-only handle keeps the old one."""
         return self.rewritten == self.model.rewritten
 
     def wrote(self) -> None:
@@ -83,7 +83,7 @@ class Handle:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Every rule does a thing to the store and to the model; the invariants compare them."""
+    """Every rule changes the store and the model; the invariants compare them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.counter = 0
 
     def begin(self) -> None:
-        """A process that knows nothing yet."""
+        """Start a new process with an empty state."""
         self.generation += 1
         self.store = store_on(self.fs, ROOT, self.generation)
         self.handles: list[Handle] = []
@@ -117,7 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.handles.append(Handle(session, model, model.resting, model.lines, model.rewritten))
 
     def wrote(self, handle: Handle, receipt: Receipt, text: str) -> None:
-        """Take over a receipt, after a look at whether it told of others truly."""
+        """Apply a receipt to the model, after checking what it reports about other writers."""
         model = handle.model
         siblings = model.children(handle.leaf)
         assert receipt.parent_id == handle.leaf
@@ -132,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
         handle.wrote()
 
     def recover_drafts(self, cwd: str) -> None:
-        """Beginning in a project publishes its drafts that nobody holds and in which something was said."""
+        """Publish the project's drafts that have messages and no holder, as a new session does."""
         held = {handle.model.id for handle in self.handles}
         for model in self.models.values():
             if model.draft and model.cwd == cwd and model.talked and model.id not in held:
@@ -147,7 +147,7 @@ class StoreMachine(RuleBasedStateMachine):
             model.resting = handle.leaf
             model.lines += 1
         elif moved and model.deleted is None:
-            # Others went on, or the file was rewritten: the marker may be written or not, but nothing else.
+            # Other writers appended, or the file was rewritten: the marker may be written or not.
             path = model.path.removesuffix(".jsonl") + ".draft" if model.draft else model.path
             if not (model.draft and not model.parents):
                 session = self.store.open(path, readonly=True)
@@ -156,9 +156,9 @@ class StoreMachine(RuleBasedStateMachine):
                 model.resting = session.leaf_id
                 session.close()
         if model.draft and not model.talked:
-            del self.models[model.id]  # nothing was said: it stays in the folder, if at all, and nobody shows it
+            del self.models[model.id]  # an empty draft may stay in the folder, but is not listed
 
-    # -- beginning and opening
+    # -- creating and opening
 
     @precondition(lambda self: len(self.handles) < 6)
     @rule(cwd=st.sampled_from([CWD, OTHER]), publish=st.booleans())
@@ -279,7 +279,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.public())
     @rule(number=NUMBERS, torn=st.booleans())
     def foreign_append(self, number: int, torn: bool) -> None:
-        """Another program appends at the end, perhaps only a part of a line."""
+        """Another program appends a line or a part of one."""
         model = self.public()[number % len(self.public())]
         text = self.text()
         entry_id = f"foreign-{self.counter}"
@@ -319,7 +319,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.reconcile_resting(handle)
 
     def reconcile_resting(self, handle: Handle) -> None:
-        """Where others went on, the leaf may be stored or not: see which."""
+        """After other writers appended, the leaf may be stored or not: take over which."""
         model = handle.model
         path = handle.session.path if not model.draft else handle.session.path.removesuffix(".jsonl") + ".draft"
         session = self.store.open(path, readonly=True)
@@ -384,7 +384,7 @@ class StoreMachine(RuleBasedStateMachine):
         number=NUMBERS, garbage=st.sampled_from([b"\0\0\0\n", b"garbage\n", b'{"type":"message","id":"half', b"\xff\n"])
     )
     def damage(self, number: int, garbage: bytes) -> None:
-        """Something that is no entry gets into the file."""
+        """Write bytes that are not an entry into the file."""
         model = self.public()[number % len(self.public())]
         fd = self.fs.open(model.path, os.O_RDWR | os.O_APPEND)
         self.fs.write(fd, b"\n" + garbage)
@@ -493,7 +493,7 @@ class StoreMachine(RuleBasedStateMachine):
         if model.cut:
             self.forget_unsynced(model)
 
-    # -- the end of processes
+    # -- kills and power cuts
 
     @rule(seed=NUMBERS, how=st.sampled_from(["kill", *CrashModel]))
     def crash(self, seed: int, how: str | CrashModel) -> None:
@@ -504,14 +504,14 @@ class StoreMachine(RuleBasedStateMachine):
             if model.draft and not model.talked:
                 del self.models[model.id]
             elif model.unsynced and model.deleted:
-                model.cut = True  # what is left of it is seen when it comes back
+                model.cut = True  # the surviving entries are read when it is restored
             elif model.unsynced:
                 self.forget_unsynced(model)
             elif model.id in held:
                 model.lines += 1
 
     def forget_unsynced(self, model: Modelled) -> None:
-        """A power cut may take what another program has not synced."""
+        """Forget the entries of other programs that a power cut has removed."""
         session = self.store.open(model.path, readonly=True)
         present = {entry.id for entry in session.get_entries()}
         for entry_id in model.unsynced - present:
@@ -571,7 +571,7 @@ class StoreMachine(RuleBasedStateMachine):
         return path
 
 
-STEPS: list[int] = []  # how many sessions there were after each step
+STEPS: list[int] = []  # number of sessions after each step
 
 
 def run(examples: int, steps: int) -> None:
@@ -595,7 +595,7 @@ def run(examples: int, steps: int) -> None:
 @pytest.mark.promise("P22")
 @pytest.mark.promise("P15")
 def test_a_store_behaves_like_its_model() -> None:
-    """Whatever is done in whatever order, every session holds what was appended to it and nothing else."""
+    """After any sequence of verbs, every session holds what was appended to it and nothing else."""
     run(examples=15, steps=30)
 
 
@@ -603,5 +603,5 @@ def test_a_store_behaves_like_its_model() -> None:
 @pytest.mark.promise("P15")
 @pytest.mark.long
 def test_a_store_behaves_like_its_model_for_long() -> None:
-    """The long form, with more and longer runs."""
+    """The long form has more and longer runs."""
     run(examples=600, steps=60)

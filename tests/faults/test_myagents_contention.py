@@ -1,4 +1,4 @@
-"""Real programs with MyAgents' lock protocol, at the same time as ours, on a real disk."""
+"""Real programs with MyAgents' lock protocol run at the same time as ours, on a real disk."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def peer(store: MyAgentsStore, version: int, name: str) -> subprocess.Popen[str]
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_programs_of_theirs_and_ours_lose_nothing_of_each_other(tmp_path: Path, version: int) -> None:
-    """Every turn of a peer is in the index, every message of ours in its file, and the statistics catch up."""
+    """Every turn of a peer is in the index, each of our messages is in its file, and the statistics catch up."""
     store = store_in(tmp_path, version)
     peers = [peer(store, version, f"peer-{number}") for number in range(2)]
     messages: list[dict[str, object]] = []
@@ -90,7 +90,7 @@ def test_processes_of_ours_on_one_session_count_every_message_once(tmp_path: Pat
 
 
 def test_the_lock_of_a_killed_program_of_a_later_version_is_broken_at_once(tmp_path: Path) -> None:
-    """That of a living one never is."""
+    """The lock of a killed process is broken at once, that of a living one never."""
     store = store_in(tmp_path, 2)
     lock = Path(store.places.index_lock)
     holder = subprocess.Popen(["sleep", "60"])
@@ -111,7 +111,7 @@ def test_the_lock_of_a_killed_program_of_a_later_version_is_broken_at_once(tmp_p
 
 
 def test_a_stale_lock_of_the_first_version_is_broken_by_its_age(tmp_path: Path) -> None:
-    """After 30 s, by the time of the folder."""
+    """A lock of the first version is broken after 30 s, by the modification time of its folder."""
     store = store_in(tmp_path, 1)
     lock = Path(store.places.index_lock)
     lock.mkdir()
@@ -136,7 +136,7 @@ with MyAgentsStore(PosixFilesystem(), sys.argv[1], sys.argv[2]).index._lock.held
 def test_the_lock_of_a_process_of_ours_is_respected_and_broken_when_that_was_killed(
     tmp_path: Path, version: int
 ) -> None:
-    """The first version breaks it after 30 s with rmdir, which needs an empty folder; later ones at once."""
+    """The first version breaks our lock after 30 s with rmdir, which needs an empty folder; later versions do at once."""
     store = store_in(tmp_path, version)
     lock = Path(store.places.index_lock)
     command = [sys.executable, "-c", HOLDER, store.places.root, store.places.ours]
@@ -155,7 +155,7 @@ def test_the_lock_of_a_process_of_ours_is_respected_and_broken_when_that_was_kil
 
 
 def once(store: MyAgentsStore, version: int) -> int:
-    """Return how many turns a peer gets that wants one."""
+    """Run a peer that wants one turn. Return the number of turns it completes."""
     command = [sys.executable, myagents_peer.__file__, store.places.root, str(version), "peer-0", "1"]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

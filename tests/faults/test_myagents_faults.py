@@ -31,7 +31,7 @@ LATE = {"usage": {"inputTokens": 9, "outputTokens": 1}}
 
 
 class Scenario(NamedTuple):
-    """A method that is interrupted; returns the acknowledged messages of `s`. `done` is true once it has returned."""
+    """A method that is interrupted. It returns the acknowledged messages of `s`. `done` is true once it has returned."""
 
     name: str
     act: Callable[[MyAgentsStore], Messages]
@@ -99,7 +99,7 @@ def _update(store: MyAgentsStore) -> Messages:
 def _busy(store: MyAgentsStore) -> Messages:
     """The index is busy until the messages are stored; then the pending statistics are written."""
     assert isinstance(store.fs, FaultyFilesystem)
-    store.fs.inner.mkdir(store.places.index_lock)  # by another, whose calls do not count
+    store.fs.inner.mkdir(store.places.index_lock)  # by another process, whose calls do not count
     saved = store.append("s", [asked(2), told(3)])
     store.fs.inner.rmdir(store.places.index_lock)
     assert saved.pending is not None
@@ -254,7 +254,7 @@ def _go_on(store: MyAgentsStore, stored: list[Any]) -> None:
 @pytest.mark.mission("M6")
 @every_scenario
 def test_a_kill_before_any_call_loses_nothing(scenario: Scenario) -> None:
-    """The next process finds everything, and can continue."""
+    """After a kill before any call, the next process finds everything and can continue."""
     points = 0
     for point in kill_points(scenario):
         try:
@@ -269,7 +269,7 @@ def test_a_kill_before_any_call_loses_nothing(scenario: Scenario) -> None:
 @pytest.mark.mission("M6")
 @every_scenario
 def test_a_power_cut_before_any_call_loses_nothing(scenario: Scenario) -> None:
-    """Whatever the state of the disk."""
+    """After a power cut before any call, nothing existing or acknowledged is lost in any state of the disk."""
     check_power_cuts(scenario)
 
 
@@ -286,7 +286,7 @@ def check_power_cuts(scenario: Scenario, without: Collection[str] = ()) -> None:
 @pytest.mark.parametrize("scenario", [APPEND, MIGRATE, PACK, CREATE], ids=lambda scenario: scenario.name)
 @pytest.mark.parametrize("without", ["sync", "sync_directory"])
 def test_the_rig_notices_a_missing_sync(scenario: Scenario, without: str) -> None:
-    """Otherwise the rig would prove nothing. A file that already exists needs no durable name."""
+    """The rig reports a missing sync. A file that already exists needs no durable name."""
     if scenario is APPEND and without == "sync_directory":
         return check_power_cuts(scenario, {without})
     with pytest.raises(AssertionError):
@@ -332,7 +332,7 @@ def test_a_short_write_leaves_no_part_of_a_message(written: int) -> None:
 
 @pytest.mark.mission("M10")
 def test_an_interrupted_pack_leaves_the_session_or_an_archive_of_it() -> None:
-    """At every call one of the two holds every byte."""
+    """An interrupted pack leaves the session or its archive, with every byte, at every call."""
     whole = b"".join(line(each) for each in FIRST)
     for point in kill_points(PACK):
         fs = point.filesystem
@@ -348,7 +348,7 @@ def test_an_interrupted_pack_leaves_the_session_or_an_archive_of_it() -> None:
 def test_an_interrupted_repair_of_the_index_leaves_the_damaged_one_or_a_sound_one_and_a_copy(
     torn: bytes | None,
 ) -> None:
-    """Whether it is requested or done by the next change; in any state that a power cut leaves."""
+    """This holds for a requested repair and for the next change, in any state that a power cut leaves."""
     for number in calls():
         time = Time()
         inner = prepared(time)

@@ -1,4 +1,4 @@
-"""Fifty sessions at once: whatever is opened, left and switched to, a session writes into its own file only."""
+"""A session writes only to its own file, with fifty sessions that are opened, closed and switched in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SESSIONS = 50
 
 
 def check_steps(steps: int, seed: int) -> None:
-    """Work on many sessions in turn; raises if any of them holds a line that was meant for another."""
+    """Work on many sessions in turn. Raise if any of them holds a line that was meant for another."""
     rng = Random(seed)
     store = store_on(MemoryFilesystem(), "/store", seed, "process")
     handles: list[Session] = [store.create(rng.choice((CWD, OTHER)), publish=True) for _ in range(SESSIONS)]
@@ -48,7 +48,7 @@ def check_steps(steps: int, seed: int) -> None:
 
 @pytest.mark.promise("P22")
 def test_a_session_writes_into_its_own_file_only() -> None:
-    """Also after somebody has resumed, continued or switched to another."""
+    """This also holds after a handle was resumed, continued or switched to another session."""
     check_steps(1_000, seed=0)
 
 

@@ -1,4 +1,4 @@
-"""Rig R3: power cuts on real file systems, and what they leave of a store."""
+"""Rig R3: power cuts on real file systems."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from faults.scenarios import is_root
 from figures import measured
 
 TESTS = Path(__file__).parent.parent
-CUTS = 200  # of each disk, in the long form
+CUTS = 200  # per disk, in the long form
 
 
 @pytest.fixture
 def own_disks() -> Iterator[str]:
-    """A folder in memory, in which a process can make and mount disks that nobody else sees."""
+    """Return a folder in memory in which a process can create and mount private disks."""
     with fast_folder() as folder:
         probe = "truncate -s 4M disk && mkfs.ext4 -q -F disk && mkdir mounted && mount -o loop disk mounted"
         command = ["unshare", "-m", "sh", "-c", probe]
@@ -37,7 +37,7 @@ def own_disks() -> Iterator[str]:
 
 
 def cut(folder: str, disk: str, cuts: int, seed: int, *without: str) -> Found:
-    """Run the rig on one disk in a mount namespace of its own: whatever is mounted there goes with it."""
+    """Run the rig on one disk in its own mount namespace, so that all mounts end with it."""
     done = subprocess.run(
         ["unshare", "-m", sys.executable, "-m", "faults.power_cuts", folder, disk, str(cuts), str(seed), *without],
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))},
@@ -60,7 +60,7 @@ def check(folder: str, disk: str, cuts: int, seed: int) -> None:
 @pytest.mark.promise("P2")
 @pytest.mark.promise("P11")
 def test_power_cuts_lose_nothing_acknowledged(own_disks: str) -> None:
-    """Whenever the power goes, every acknowledged entry and name is on the disk, and the store works at once."""
+    """After a power cut at any moment, every acknowledged entry and name is on the disk, and the store works at once."""
     check(own_disks, "ordered", cuts=5, seed=1)
 
 
@@ -69,11 +69,11 @@ def test_power_cuts_lose_nothing_acknowledged(own_disks: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("disk", DISKS)
 def test_many_power_cuts_lose_nothing_acknowledged(own_disks: str, disk: str) -> None:
-    """The long form: a thousand cuts, on journals of three kinds, without barriers and without a journal."""
+    """The long form: a thousand cuts, with three kinds of journals, without barriers and without a journal."""
     check(own_disks, disk, cuts=CUTS, seed=1000)
 
 
 @pytest.mark.promise("P2")
 def test_without_sync_the_rig_of_real_power_cuts_reports_loss(own_disks: str) -> None:
-    """If nothing is synced, what was acknowledged is not on the disk, and the rig says so."""
+    """Without syncs, acknowledged entries are missing on the disk, and the rig reports it."""
     assert cut(own_disks, "ordered", 4, 7, "sync", "sync_directory").complaints

@@ -1,4 +1,4 @@
-"""P13: reading leaves every byte, time and inode of a store as it was; so does opening for writing without a word."""
+"""P13: reading a store, or opening it for writing without an append, changes no byte, time or inode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ State = dict[str, tuple[int, int, int, str]]
 
 
 def state_of(root: Path) -> State:
-    """Everything below a root but the cache: mode, inode, time of change, content."""
+    """Return mode, inode, modification time and content of everything below a root except the cache."""
     found: State = {}
     for folder, folders, files in os.walk(root):
         if folder == str(root) and CACHE in folders:
@@ -40,7 +40,7 @@ def state_of(root: Path) -> State:
 
 @contextmanager
 def unchanged(root: Path) -> Iterator[None]:
-    """Raise if anything below the root is not as it was."""
+    """Raise if anything below the root has changed."""
     before = state_of(root)
     yield
     after = state_of(root)
@@ -49,7 +49,7 @@ def unchanged(root: Path) -> Iterator[None]:
 
 
 def read_everything(session: Session) -> None:
-    """Every way to look at a session."""
+    """Read a session in every way."""
     entries = session.get_entries()
     assert [entry.raw for entry in session.iter_entries()] == [entry.raw for entry in entries]
     list(session.iter_lines())
@@ -77,7 +77,7 @@ def read_everything(session: Session) -> None:
 
 
 def look_around(store: Store) -> None:
-    """Every way to look at a store."""
+    """Read a store in every way."""
     for full in (False, True):
         store.list_all(full=full)
         store.list(CWD, full=full)
@@ -91,7 +91,7 @@ def look_around(store: Store) -> None:
 
 @pytest.fixture
 def corpus_store(tmp_path: Path) -> Path:
-    """A store with one session file for every kind of damage that was ever seen."""
+    """Return a store with one session file for every known kind of damage."""
     folder = tmp_path / "store" / "sessions" / "--home-ada-project--"
     folder.mkdir(parents=True)
     for path in CORPUS:
@@ -102,7 +102,7 @@ def corpus_store(tmp_path: Path) -> Path:
 @pytest.mark.promise("P13")
 @pytest.mark.skipif(not CORPUS, reason="the corpus is not there")
 def test_reading_the_corpus_changes_nothing(corpus_store: Path) -> None:
-    """Opening for reading, listing and looking at every damaged file leaves all of them as they were."""
+    """Opening for reading, listing and reading every damaged file leaves all of them unchanged."""
     store = Store(corpus_store)
     opened = 0
     with unchanged(corpus_store):
@@ -124,12 +124,12 @@ def test_reading_the_corpus_changes_nothing(corpus_store: Path) -> None:
 @pytest.mark.promise("P13")
 @pytest.mark.skipif(not CORPUS, reason="the corpus is not there")
 def test_opening_the_corpus_for_writing_and_closing_changes_no_journal(corpus_store: Path) -> None:
-    """Opened for writing and closed without an append, a session of the current version is as it was."""
+    """A session of the current version that is opened for writing and closed without an append is unchanged."""
     store = Store(corpus_store)
     opened = 0
     for path in sorted((corpus_store / "sessions").glob("*/*.jsonl")):
         if [record.get("version") for record in load_entries_from_file(path)[:1]] != [3]:
-            continue  # no session, or one that will be migrated
+            continue  # not a session, or one that will be migrated
         with unchanged(corpus_store):
             session = store.open(path)
             read_everything(session)
@@ -142,7 +142,7 @@ def test_opening_the_corpus_for_writing_and_closing_changes_no_journal(corpus_st
 @pytest.mark.promise("P13")
 @pytest.mark.parametrize("number", range(len(SCENARIOS)), ids=lambda number: SCENARIOS[number].name)
 def test_reading_what_any_scenario_made_changes_nothing(tmp_path: Path, number: int) -> None:
-    """Whatever was done to a store, looking at it does nothing more to it, nor does opening and closing."""
+    """Reading, and opening and closing, change nothing after any scenario."""
     run = Run(Store(tmp_path, durability="process"), Ledger())
     SCENARIOS[number].prepare(run)
     SCENARIOS[number].act(run)
@@ -165,7 +165,7 @@ def test_reading_what_any_scenario_made_changes_nothing(tmp_path: Path, number: 
 
 @pytest.mark.promise("P13")
 def test_an_old_version_is_migrated_in_memory_only_by_readers(tmp_path: Path) -> None:
-    """Opening a file of version 1 for reading shows it migrated and leaves it as it is; opening for writing keeps it."""
+    """Opening a file of version 1 for reading migrates it in memory only; opening it for writing stores the result."""
     run = Run(Store(tmp_path), Ledger())
     an_old_session(run)
     (path,) = [info.path for info in run.store.list_all()]
@@ -196,7 +196,7 @@ def test_an_old_version_is_migrated_in_memory_only_by_readers(tmp_path: Path) ->
     ids=["append", "custom", "branch", "name", "rewrite", "move", "reopen"],
 )
 def test_a_session_for_reading_cannot_be_written(tmp_path: Path, attempt: Callable[[Session], object]) -> None:
-    """Every verb that would write raises on a session that is open for reading, and changes nothing."""
+    """Every verb that writes raises on a read-only session, and changes nothing."""
     store = Store(tmp_path)
     with store.create(CWD, publish=True) as session:
         session.append_message(message("one"))

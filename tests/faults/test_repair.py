@@ -1,4 +1,4 @@
-"""Repair, prune, blob sweep and emptying the trash: killed, cut off or failing before every call to the file system."""
+"""Repair, prune, blob sweep and emptying the trash: killed, cut off or failing before every file system call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sessile.upkeep.sweep import apply_blob_sweep, plan_blob_sweep
 
 @pytest.fixture(autouse=True)
 def _open_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process has files in memory open; to ask each of them takes longer than what is tried."""
+    """No process has files in memory open, and checking every process would be slower than the test."""
     monkeypatch.setattr("sessile.upkeep.prune.open_files", frozenset)
 
 
@@ -60,7 +60,7 @@ def a_damaged_session(store: Store) -> None:
 
 
 def old_sessions(store: Store) -> None:
-    """Two sessions, one with artifacts, both unused for ages: the clock of these files began in 1970."""
+    """Create two sessions, one with artifacts, both long unused: the clock of these files starts in 1970."""
     for number in range(2):
         session = store.create(CWD, publish=True)
         session.append_message(message(f"question {number}"))
@@ -109,18 +109,18 @@ def _prepared(verb: Verb) -> CrashableFilesystem:
 
 
 def prepared(verb: Verb) -> CrashableFilesystem:
-    """A fresh copy of the store on which the verb can be played."""
+    """Return a fresh copy of the verb's prepared store."""
     return _prepared(verb).kill()
 
 
 def content(filesystem: Filesystem, *below: str) -> Files:
-    """Every file below some folders of the root."""
+    """Return every file below some folders of the root."""
     found = (path for name in below for path, _ in session_bytes.files_below(filesystem, f"{ROOT}/{name}"))
     return {path: get(filesystem, path) for path in found}
 
 
 def killed(verb: Verb) -> Iterator[CrashableFilesystem]:
-    """What is left of the store if the process is killed before the first call, the second, and so on to the end."""
+    """Yield the store after a kill before each call in turn, and last without a kill."""
     for number in calls():
         inner = prepared(verb)
         faulty = FaultyFilesystem(inner, plan=[Kill(at=number)])
@@ -135,14 +135,14 @@ def killed(verb: Verb) -> Iterator[CrashableFilesystem]:
 
 
 def cut_off(verb: Verb) -> Iterator[CrashableFilesystem]:
-    """The same for power cuts, in a few of the states that each may leave."""
+    """Yield the store after power cuts at the same points, in one sampled state per crash model."""
     for number, inner in enumerate(killed(verb)):
         for model in CrashModel:
             yield inner.crash(Random(f"{verb.name} {number} {model.value}"), model)
 
 
 def undo_all(filesystem: Filesystem) -> Files:
-    """The sessions and blobs when every deletion was taken back."""
+    """Return the sessions and blobs after undoing every deletion."""
     store = store_on(filesystem, ROOT, 3)
     for deletion in store.deletions():
         store.undo(deletion.token)
@@ -155,7 +155,7 @@ def undo_all(filesystem: Filesystem) -> Files:
 def test_a_repair_that_was_interrupted_leaves_the_old_file_or_the_new_one(
     states: Callable[[Verb], Iterator[CrashableFilesystem]],
 ) -> None:
-    """Whole, with the original kept before the new one shows; and a second repair finishes the work."""
+    """The original is kept before the new file is visible, and a second repair finishes the work."""
     seen = set()
     tried = 0
     for filesystem in states(REPAIR):
@@ -175,7 +175,7 @@ def test_a_repair_that_was_interrupted_leaves_the_old_file_or_the_new_one(
 
 @pytest.mark.promise("P13")
 def test_the_time_of_a_repaired_file_is_that_of_the_damaged_one_at_every_moment() -> None:
-    """Nobody sees it change."""
+    """The modification time never changes, not even during the repair."""
     before = prepared(REPAIR).lstat(FILE).st_mtime_ns
     assert {filesystem.lstat(FILE).st_mtime_ns for filesystem in killed(REPAIR)} == {before}
 
@@ -186,7 +186,7 @@ def test_the_time_of_a_repaired_file_is_that_of_the_damaged_one_at_every_moment(
 def test_what_was_being_moved_to_the_trash_comes_back_byte_for_byte(
     verb: Verb, states: Callable[[Verb], Iterator[CrashableFilesystem]]
 ) -> None:
-    """Whenever it was interrupted, each file is in its place or comes back by undo."""
+    """After an interruption at any call, each file is in place or restored by undo."""
     before = content(prepared(verb), "sessions", "blobs")
     moved = tried = 0
     for filesystem in states(verb):
@@ -202,7 +202,7 @@ def test_what_was_being_moved_to_the_trash_comes_back_byte_for_byte(
 def test_an_emptying_that_was_interrupted_leaves_nothing_that_only_looks_whole(
     states: Callable[[Verb], Iterator[CrashableFilesystem]],
 ) -> None:
-    """What can still be undone is complete, and the next emptying removes the rest."""
+    """Deletions that can still be undone are complete, and the next emptying removes the rest."""
     trash = store_on(prepared(EMPTY), ROOT, 3)
     whole = {item.token: (item.paths, item.bytes) for item in trash_contents(trash)}
     seen = set()
@@ -224,7 +224,7 @@ def test_an_emptying_that_was_interrupted_leaves_nothing_that_only_looks_whole(
 )
 @every_verb
 def test_any_call_may_fail_and_the_error_is_typed(verb: Verb, code: int, forever: bool) -> None:
-    """It names a file, nothing is lost, and the verb succeeds once the disk is well again."""
+    """The error names a file, nothing is lost, and the verb succeeds once the disk works again."""
     before = content(prepared(verb), "sessions", "blobs")
     for number in calls():
         inner = prepared(verb)
@@ -244,7 +244,7 @@ def test_any_call_may_fail_and_the_error_is_typed(verb: Verb, code: int, forever
 
 @pytest.mark.promise("P6")
 def test_a_full_disk_during_a_repair_is_named_and_leaves_nothing_behind() -> None:
-    """The damaged file is as it was, and no temporary file is left beside it."""
+    """The damaged file is unchanged, and no temporary file is left."""
     inner = prepared(REPAIR)
     store = store_on(FaultyFilesystem(inner, plan=[Fail(errno.ENOSPC, on={"write"}, forever=True)]), ROOT, 2)
     before = content(inner, "")
@@ -254,7 +254,7 @@ def test_a_full_disk_during_a_repair_is_named_and_leaves_nothing_behind() -> Non
 
 
 def test_a_writer_without_lock_stops_a_repair() -> None:
-    """What it appended meanwhile is not lost: the repair gives up and changes nothing."""
+    """If a writer without the lock appends during a repair, the repair gives up and changes nothing."""
     inner = prepared(REPAIR)
     meddling = Meddle(lambda: put(inner, FILE, b"more\n"), on={"sync"})
     with pytest.raises(LeafMoved):

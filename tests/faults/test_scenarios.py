@@ -1,4 +1,4 @@
-"""The scenarios themselves: every verb that writes has one, so that every rig strikes at it."""
+"""Every verb that writes has a scenario, so that every rig tests it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sessile.session import SessionView
 from sessile.upkeep import check, disk, keep, prune, sweep
 
 MODULES = (export, library, transfer, importing, demo, bindings, presence, check, disk, keep, prune, sweep)
-# Verbs that only look, and those of sessions that have no file.
+# Read-only verbs, and verbs of sessions that have no file.
 LOOKING = {
     *("Store.in_memory", "Store.close", "Store.now", "Store.find", "Store.list", "Store.list_all", "Store.deletions"),
     *("Session.in_memory",),
@@ -44,9 +44,9 @@ LOOKING = {
         "sub_agents",
     ),
 }
-MADE_UP = {"make_demo", "bind_demo"}  # nobody was promised anything
+MADE_UP = {"make_demo", "bind_demo"}  # demo data, which promises nothing
 CHANGING = {"write", "truncate", "mkdir", "rename", "link", "unlink", "rmdir", "set_modified"}
-# Verbs that are struck by other rigs, because what they promise is not in a ledger, and where.
+# Verbs that other rigs test, because their promises are not in a ledger, and the names of those rigs.
 ELSEWHERE = {
     "apply_prune": "test_repair",
     "apply_blob_sweep": "test_repair",
@@ -58,14 +58,14 @@ ELSEWHERE = {
 
 
 def verbs_of(kind: type, *readers: type) -> Iterator[tuple[str, CodeType]]:
-    """The public methods of a class that its reading bases do not have."""
+    """Yield the public methods of a class that its reading bases do not have."""
     for name, member in inspect.getmembers(kind, lambda member: inspect.isfunction(member) or inspect.ismethod(member)):
         if not name.startswith("_") and not any(hasattr(reader, name) for reader in readers):
             yield f"{kind.__name__}.{name}", member.__code__
 
 
 def functions() -> Iterator[tuple[str, CodeType]]:
-    """The functions that surfaces call with a store or a session."""
+    """Yield the functions that take a store or a session."""
     for module in MODULES:
         for name, member in vars(module).items():
             if isinstance(member, FunctionType) and member.__module__ == module.__name__ and not name.startswith("_"):
@@ -75,7 +75,7 @@ def functions() -> Iterator[tuple[str, CodeType]]:
 
 
 def played() -> set[CodeType]:
-    """The code that ran while all scenarios were played."""
+    """Return the code that ran while all scenarios were played."""
     seen: set[CodeType] = set()
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
@@ -97,7 +97,7 @@ def played() -> set[CodeType]:
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P8")
 def test_every_verb_that_writes_has_a_scenario() -> None:
-    """A public verb of stores and sessions is played in a scenario, has a rig of its own, or is known to look only."""
+    """A public verb of stores and sessions has a scenario, has its own rig, or is known to be read-only."""
     verbs = dict([*verbs_of(Store), *verbs_of(Session, SessionView), *functions()])
     seen = played()
     known = LOOKING | MADE_UP | ELSEWHERE.keys()
@@ -108,7 +108,7 @@ def test_every_verb_that_writes_has_a_scenario() -> None:
 
 @pytest.mark.promise("P13")
 def test_the_verbs_of_a_store_that_only_look_change_nothing() -> None:
-    """What has no scenario because it only looks makes no call that changes a file."""
+    """Read-only verbs without a scenario make no call that changes a file."""
     inner, ledger = prepared(next(scenario for scenario in SCENARIOS if scenario.name == "undo"))
     faulty = FaultyFilesystem(inner)
     store = store_on(faulty, ROOT, 2)
@@ -121,5 +121,5 @@ def test_the_verbs_of_a_store_that_only_look_change_nothing() -> None:
 
 
 def test_scenarios_have_names_of_their_own() -> None:
-    """A name means one scenario, because rigs are told them by name."""
+    """Names of scenarios are unique, because rigs are selected by name."""
     assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)

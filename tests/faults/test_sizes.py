@@ -1,4 +1,4 @@
-"""Lines and files of a size that nobody meant: read in bounded memory, told, and appended to."""
+"""Lines and files of extreme size are read in bounded memory, reported, and can be appended to."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print(json.dumps(told))
 
 
 def read_within_a_gibibyte(session: Session, *, heads: bool = False) -> dict[str, Any]:
-    """What another process says that may use no more than 1 GiB of addresses; `memory` is what it took, in KiB."""
+    """Return the report of a process that may use at most 1 GiB of address space; `memory` is its usage in KiB."""
     root = str(session._store.layout.root)
     command = [sys.executable, "-c", READ, root, session.path, *(["heads"] if heads else [])]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -58,12 +58,12 @@ def begun(root: Path) -> tuple[Session, str]:
 @pytest.mark.parametrize("letter", ["nul", "a"])
 @pytest.mark.parametrize("size", [64 * MIB, pytest.param(1024 * MIB, marks=LONG)])
 def test_a_line_of_any_size_is_told_and_not_held(tmp_path: Path, size: int, letter: str) -> None:
-    """Entries before and behind it are read, it is one finding of its full length, and memory stays bounded."""
+    """Entries before and after a giant line are read, the line is one finding of its full length, and memory is bounded."""
     session, first = begun(tmp_path)
     behind = {"type": "message", "id": "behind", "parentId": first, "message": message("behind")}
     with open(session.path, "ab") as file:
         if letter == "nul":
-            file.truncate(file.tell() + size)  # a hole, as a power cut leaves it
+            file.truncate(file.tell() + size)  # a hole, as after a power cut
             file.seek(0, 2)
         else:
             for _ in range(size // MIB):
@@ -80,7 +80,7 @@ def test_a_line_of_any_size_is_told_and_not_held(tmp_path: Path, size: int, lett
 @pytest.mark.promise("P25")
 @pytest.mark.parametrize("number", [20_000, pytest.param(1_000_000, marks=LONG)])
 def test_a_session_of_any_length_and_depth_is_read_in_bounded_memory(tmp_path: Path, number: int) -> None:
-    """One chain, so the tree is as deep as it is long; nothing recurses."""
+    """In a single chain the tree is as deep as it is long; nothing recurses."""
     session, parent = begun(tmp_path)
     with open(session.path, "ab") as file:
         for n in range(number):

@@ -1,4 +1,4 @@
-"""Rigs R2, R5 and R7 on real system calls: death before each of them, and each of them refused, in every scenario."""
+"""Rigs R2, R5 and R7 on real system calls: a kill before each of them, or its failure, in every scenario."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check_errors(scenario: Scenario, code: int, first: int = 0, step: int = 1) -
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize("name", ["append", "name"])
 def test_a_kill_before_a_system_call_loses_nothing_acknowledged(name: str) -> None:
-    """After kill -9 before some real system calls the store opens, lists everything and holds every acknowledged entry."""
+    """After kill -9 before some system calls, the store opens, lists everything and holds every acknowledged entry."""
     assert check_kills(BY_NAME[name], step=13) > 3
 
 
@@ -72,7 +72,7 @@ def test_a_kill_before_a_system_call_loses_nothing_acknowledged(name: str) -> No
 @pytest.mark.long
 @every_scenario
 def test_a_kill_before_every_system_call_loses_nothing_acknowledged(scenario: Scenario) -> None:
-    """The long form: no call of any writing verb is left out."""
+    """The long form strikes at every call of every writing verb."""
     assert check_kills(scenario) > 20
 
 
@@ -81,7 +81,7 @@ def test_a_kill_before_every_system_call_loses_nothing_acknowledged(scenario: Sc
 @pytest.mark.promise("P8")
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EINTR], ids=errno.errorcode.__getitem__)
 def test_a_system_call_may_fail_and_nothing_is_lost_or_untyped(code: int) -> None:
-    """Refused system calls give typed errors with a path, no false receipt, a consistent store, and `reopen` works."""
+    """Failing system calls raise typed errors with a path, give no false receipt, and the session works after `reopen`."""
     assert check_errors(BY_NAME["append"], code, step=10) > 3
 
 
@@ -92,7 +92,7 @@ def test_a_system_call_may_fail_and_nothing_is_lost_or_untyped(code: int) -> Non
 @pytest.mark.parametrize("code", ALWAYS, ids=errno.errorcode.__getitem__)
 @every_scenario
 def test_every_system_call_may_fail(scenario: Scenario, code: int) -> None:
-    """The long form: every call of every writing verb."""
+    """The long form strikes at every call of every writing verb."""
     assert check_errors(scenario, code) > 20
 
 
@@ -100,21 +100,21 @@ def test_every_system_call_may_fail(scenario: Scenario, code: int) -> None:
 @pytest.mark.long
 @every_scenario
 def test_every_system_call_may_fail_with_other_errors(scenario: Scenario) -> None:
-    """The same with errors that come more seldom: each call gets one of them in turn."""
+    """The long form with less common errors: each call gets one of them in turn."""
     turns = [check_errors(scenario, code, first, len(IN_TURN)) for first, code in enumerate(IN_TURN)]
     assert sum(turns) > 20
 
 
 @pytest.mark.promise("P11")
 def test_with_files_made_in_place_the_rig_on_kills_reports_half_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If files are written under their final names, a kill before the write leaves an empty one, and the rig says so."""
+    """If files are written under their final names, a kill before the write leaves an empty one, and the rig reports it."""
     monkeypatch.setattr(atomic, "replace", in_place)
     assert reports_loss(lambda: system_calls.check_kills(BY_NAME["create_published"], only={"write"}))
 
 
 @pytest.mark.promise("P7")
 def test_with_failed_syncs_passed_over_the_rig_on_errors_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If nobody looks at what a sync says, the rig notices that its error was not told."""
+    """If the result of a sync is ignored, the rig reports that its error was not raised."""
 
     def careless(fd: int) -> None:
         try:
@@ -127,7 +127,7 @@ def test_with_failed_syncs_passed_over_the_rig_on_errors_says_so(monkeypatch: py
 
 
 def test_calls_are_counted_by_their_names() -> None:
-    """What strace shows of a piece of work is its calls in their order, each with its number among those of its name."""
+    """The calls of strace are returned in order, each with its number among the calls of its name."""
     done = system_calls.traced(lambda tell: (os.stat("/"), os.access("/", 0), os.stat("/")))
     assert [(call.name, call.number) for call in done.calls] == [("newfstatat", 1), ("access", 1), ("newfstatat", 2)]
     assert not done.struck and not Counter(done.told)

@@ -1,4 +1,4 @@
-"""Teeth: every rig must report loss when the protection that it watches is taken away."""
+"""Every rig must report a loss when the protection that it tests is removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 
 def reports_loss(rig: Callable[[], object]) -> bool:
-    """Whether a rig complains."""
+    """Return whether a rig reports a loss."""
     try:
         rig()
     except AssertionError:
@@ -40,26 +40,26 @@ def reports_loss(rig: Callable[[], object]) -> bool:
 @pytest.mark.promise("P2")
 @pytest.mark.parametrize("name", ["append", "create", "publish", "large"])
 def test_without_sync_the_power_cut_rig_reports_loss(name: str) -> None:
-    """If nothing is synced, acknowledged entries are lost in some sampled state, and the rig says so."""
+    """Without syncs, acknowledged entries are lost in some sampled state, and the rig reports it."""
     assert reports_loss(lambda: check_power_cuts(BY_NAME[name], samples=2, without={"sync"}))
 
 
 @pytest.mark.promise("P2")
 @pytest.mark.parametrize("name", ["create", "create_published", "fork", "large"])
 def test_without_folder_sync_the_power_cut_rig_reports_loss(name: str) -> None:
-    """If names are not synced, whole sessions or blobs are lost in some sampled state, and the rig says so."""
+    """Without folder syncs, whole sessions or blobs are lost in some sampled state, and the rig reports it."""
     assert reports_loss(lambda: check_power_cuts(BY_NAME[name], samples=2, without={"sync_directory"}))
 
 
 @pytest.mark.promise("P2")
 def test_without_settling_what_others_left_the_successor_rig_reports_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If what a killed process left unsynced is taken as durable, the rig that goes on after it says so."""
+    """If unsynced changes of a killed process are treated as durable, the rig with successors reports a loss."""
     monkeypatch.setattr(atomic, "_settle", lambda fs, path: None)
     assert reports_loss(lambda: check_successors(BY_NAME["create_published"], BY_NAME["create"]))
 
 
 def in_place(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
-    """How not to replace a file."""
+    """Replace a file wrongly, by writing it in place."""
     fd = fs.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     for chunk in chunks:
         atomic.write_all(fs, fd, chunk)
@@ -73,7 +73,7 @@ def in_place(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: boo
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize("name", ["create_published", "fork"])
 def test_with_files_made_in_place_the_kill_rig_reports_half_files(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If files are written under their final names, a kill leaves empty or half ones, and the rig says so."""
+    """If files are written under their final names, a kill leaves empty or partial ones, and the rig reports it."""
     monkeypatch.setattr(atomic, "replace", in_place)
     assert reports_loss(lambda: check_kills(BY_NAME[name]))
 
@@ -81,7 +81,7 @@ def test_with_files_made_in_place_the_kill_rig_reports_half_files(name: str, mon
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize("name", ["name", "rewrite", "migrate", "move"])
 def test_with_sessions_rewritten_in_place_the_kill_rig_reports_loss(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a session is rewritten in its own file, a kill in between loses entries, and the rig says so."""
+    """If a session is rewritten in place, a kill in between loses entries, and the rig reports it."""
 
     def rewrite_in_place(file: FileJournal, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:
         new = b"".join(file._edited(edit, file._stat().st_size))
@@ -94,7 +94,7 @@ def test_with_sessions_rewritten_in_place_the_kill_rig_reports_loss(name: str, m
 
 
 def write_without_lock(root: str, session_id: str, writer: int, number: int, tell: Tell) -> None:
-    """One of many writers whose locks do nothing, and who is slow between looking and writing."""
+    """Append as one of many writers without a lock, with a pause between reading and writing."""
     rng = Random(writer)
     slow = Meddle(lambda: os.sched_yield() if rng.random() < 0.5 else None)
     plan = [Meddle(slow.action, on={"write"}, at=n) for n in range(1, number + 1)]
@@ -109,7 +109,7 @@ def write_without_lock(root: str, session_id: str, writer: int, number: int, tel
 
 @pytest.mark.promise("P4")
 def test_without_lock_the_many_processes_rig_reports_forks() -> None:
-    """If the lock does nothing, writers that follow each other do not make one chain, and heads show it."""
+    """Without the lock, writers that follow each other do not make one chain, and there are several heads."""
 
     def rig() -> None:
         with fast_folder() as root:
@@ -124,19 +124,19 @@ def test_without_lock_the_many_processes_rig_reports_forks() -> None:
 
 
 def without_looking(fs: Filesystem, fd: int, *rest: object) -> int:
-    """Take for granted that the lines are at the end of the file."""
+    """Assume that the lines are at the end of the file."""
     return fs.fstat(fd).st_size
 
 
 def without_read_back(root: str, session_id: str, tell: Tell) -> None:
-    """A writer that takes for granted that its line stands on its own."""
+    """Make writers assume that their line is on its own."""
     journal.find_or_repeat = without_looking  # type: ignore[assignment, attr-defined]
     append_slowly(root, session_id, tell)
 
 
 @pytest.mark.promise("P5")
 def test_without_read_back_a_line_is_glued_to_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a peer writes a fragment between our look and our write, only the read-back saves our line."""
+    """If a peer writes a fragment between our check and our write, only the read-back saves our line."""
 
     def last_line() -> bytes:
         session = Store(tmp_path).create(CWD, publish=True)
@@ -157,12 +157,12 @@ def test_without_read_back_a_line_is_glued_to_a_fragment(tmp_path: Path, monkeyp
 
 @pytest.mark.promise("P5")
 def test_without_read_back_the_hostile_rig_reports_loss() -> None:
-    """The rig with peers that ignore the lock loses entries of a writer that does not look back."""
+    """Without the read-back, the rig with peers that ignore the lock reports lost entries."""
     assert any(check_hostile(kills=30, seed=seed, writer=without_read_back)[1] for seed in range(10))
 
 
 def without_newline_guard(root: str, session_id: str, tell: Tell) -> None:
-    """A writer that takes for granted that the last line is whole."""
+    """Make writers assume that the last line is complete."""
     read = FileJournal._read
     FileJournal._read = lambda self, offset, length: (  # type: ignore[method-assign]
         b"\n" if length == 1 else read(self, offset, length)
@@ -172,13 +172,13 @@ def without_newline_guard(root: str, session_id: str, tell: Tell) -> None:
 
 @pytest.mark.promise("P1")
 def test_without_newline_guard_the_kill_rig_reports_loss() -> None:
-    """Kills tear lines; a writer that does not look at the last byte loses its own, and the rig says so."""
+    """Kills tear lines; a writer that does not check the last byte loses its own line, and the rig reports it."""
     assert any(reports_loss(partial(check_appends, seed, 100, without_newline_guard)) for seed in range(10))
 
 
 @pytest.mark.promise("P6")
 def test_without_newline_guard_an_append_is_glued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If an append trusts the last byte, it joins its line to a torn one; with the guard it does not."""
+    """Without the check of the last byte, an append is glued to a torn line; with it, it is not."""
 
     def append_after_a_torn_line() -> list[str]:
         session = Store(tmp_path).create(CWD, publish=True)
@@ -201,7 +201,7 @@ def test_without_newline_guard_an_append_is_glued(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.promise("P3")
 def test_without_taking_back_a_full_disk_leaves_a_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a short write is not taken back, the file that the full-disk rig compares has changed."""
+    """If a short write is not undone, the file that the full-disk rig compares has changed."""
     length = line_length(str(tmp_path))
 
     def changed() -> bool:
@@ -220,7 +220,7 @@ def test_without_taking_back_a_full_disk_leaves_a_fragment(tmp_path: Path, monke
 
 @pytest.mark.promise("P2")
 def test_process_durability_may_lose_a_suffix_but_never_a_middle() -> None:
-    """Without syncs a power cut takes entries, always the latest ones; with them it takes none."""
+    """Without syncs, a power cut removes only the latest entries; with syncs it removes none."""
     lost = 0
     for seed in range(60):
         inner = CrashableFilesystem()

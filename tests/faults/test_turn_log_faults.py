@@ -1,4 +1,4 @@
-"""Storage that fails while turns run: whoever is refused left nothing behind, nobody else is lost, and the lane goes on."""
+"""Storage failures while turns run: a refused message leaves nothing behind, no other is lost, and the lane continues."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def anyio_backend() -> str:
 
 
 def keep_three(fs: Filesystem, kept: list[str]) -> None:
-    """Note one that begins and keep three that wait, with a pause in which nothing is left to do."""
+    """Note a running turn and keep three waiting ones, forgetting the session after the first."""
     log = TurnLog(fs, ROOT)
     log.note(SESSION, {"name": "runs"})
     for number, name in enumerate("abc"):
@@ -67,7 +67,7 @@ def left_on(disk: Filesystem) -> list[str]:
 
 
 def check_kept(*, without: Collection[str] = ()) -> int:
-    """Kill a log before each call, and cut the power there: what was kept is there; says how many states there were."""
+    """Kill before each call and cut the power there: kept turns survive. Return the number of states."""
     states = 0
     for number in count(1):
         disk, kept = CrashableFilesystem(), list[str]()
@@ -91,30 +91,32 @@ def check_kept(*, without: Collection[str] = ()) -> int:
 
 
 def test_what_was_kept_survives_a_kill_and_a_power_cut_before_any_call() -> None:
-    """Those that waited are there, each once and in their order."""
+    """Waiting turns survive, each once and in order."""
     assert check_kept() > 300
 
 
 @pytest.mark.parametrize("missing", ["sync", "sync_directory"])
 def test_without_a_sync_the_rig_of_the_log_reports_loss(missing: str) -> None:
-    """Neither the file nor its name is durable by itself."""
+    """Without either sync, the rig reports a loss."""
     assert reports_loss(lambda: check_kept(without={missing}))
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_log_that_fails_at_any_call_holds_what_was_kept_and_nothing_that_was_refused(code: int) -> None:
-    """And the error says which file it is about."""
+    """After a failing call the log holds the kept turns and no refused one, and the error names a file."""
     for number in count(1):
         disk, kept = CrashableFilesystem(), list[str]()
         disk.mkdir(ROOT)
-        # What is synced is not taken back because its descriptor could not be closed.
+        # A synced entry is not undone if its descriptor could not be closed.
         faulty = FaultyFilesystem(disk, plan=[Fail(code, at=number, on=METHODS - {"close"})])
         try:
             keep_three(faulty, kept)
         except SessileError as error:
             assert error.path is not None
         left = left_on(disk)
-        assert left == kept or (left, kept) == (["a"], []), f"call {number}, {faulty.calls[-1]}"  # it could not go
+        assert left == kept or (left, kept) == (["a"], []), (
+            f"call {number}, {faulty.calls[-1]}"
+        )  # "a" could not be removed
         if not faulty.struck:
             break
     assert number > 20
@@ -124,7 +126,7 @@ def test_a_log_that_fails_at_any_call_holds_what_was_kept_and_nothing_that_was_r
 
 
 class FullFor(FaultyFilesystem):
-    """A disk without room for files whose paths hold `where`, while there is such a word."""
+    """A disk that is full for files whose paths contain `where`; None disables it."""
 
     def __init__(self) -> None:
         super().__init__(PosixFilesystem())
@@ -143,7 +145,7 @@ class FullFor(FaultyFilesystem):
 
 
 class Rig:
-    """A gateway on a disk that can be full, and who answers in it."""
+    """A gateway on a disk that can be full, and its scripted runner."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -153,19 +155,19 @@ class Rig:
         self.runner: Scripted = scripted(self.gateway)
 
     async def send(self, text: str) -> Turn:
-        """Say something under its own name."""
+        """Send a message with its text as idempotency key."""
         return await self.gateway.turns.send(Message(text=text, source="main", idempotency_key=text))
 
     @property
     def waiting(self) -> list[str]:
-        """What the log holds that is still to be said."""
+        """Return the waiting messages in the log."""
         left = TurnLog(PosixFilesystem(), str(self.folder)).left()
         return [turn["text"] for _, turns in left for turn in turns if "text" in turn]
 
 
 @pytest.mark.anyio
 async def test_a_message_that_finds_no_room_is_refused_with_507_and_leaves_nothing(tmp_path: Path) -> None:
-    """Over HTTP; the lane is free, and the same message can be sent when there is room again."""
+    """Over HTTP, the lane is free afterwards, and the same message can be sent when there is space again."""
     rig = Rig(tmp_path)
     transport = httpx.ASGITransport(make_app(rig.gateway, Secret(TOKEN)))
     async with running(rig.gateway), httpx.AsyncClient(transport=transport, base_url=BASE, headers=BEARER) as client:
@@ -190,7 +192,7 @@ async def test_a_message_that_finds_no_room_is_refused_with_507_and_leaves_nothi
 
 @pytest.mark.anyio
 async def test_a_message_that_would_wait_and_finds_no_room_is_refused_and_never_answered(tmp_path: Path) -> None:
-    """Neither now nor after a restart; the turn that runs is not disturbed, nor the one that waits already."""
+    """The refused message is not answered after a restart either; running and waiting turns are not affected."""
     rig = Rig(tmp_path)
     rig.runner.gate = anyio.Event()
     async with running(rig.gateway):
@@ -208,7 +210,7 @@ async def test_a_message_that_would_wait_and_finds_no_room_is_refused_and_never_
 
 @pytest.mark.anyio
 async def test_a_reply_that_finds_no_room_is_told_and_the_next_turn_says_that_it_is_missing(tmp_path: Path) -> None:
-    """The message before it stays."""
+    """The turn reports the error, and the next turn marks the missing reply as interrupted."""
     rig = Rig(tmp_path)
     rig.runner.gate = anyio.Event()
     async with running(rig.gateway):
@@ -229,7 +231,7 @@ async def test_a_reply_that_finds_no_room_is_told_and_the_next_turn_says_that_it
 @pytest.mark.anyio
 @pytest.mark.parametrize("restart", [False, True])
 async def test_a_message_that_waited_and_then_finds_no_room_is_not_lost(tmp_path: Path, restart: bool) -> None:
-    """It was acknowledged: it comes before the next message, or is answered after a restart; once."""
+    """It was acknowledged, so it is appended before the next message or answered after a restart, once."""
     rig = Rig(tmp_path)
     rig.runner.gate = anyio.Event()
     async with running(rig.gateway):
@@ -254,7 +256,7 @@ async def test_a_message_that_waited_and_then_finds_no_room_is_not_lost(tmp_path
 @pytest.mark.anyio
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_message_that_is_slow_to_be_kept_does_not_begin_before(tmp_path: Path, fails: bool) -> None:
-    """The turn before it may end meanwhile; if it is refused in the end, nobody is asked."""
+    """A message that is still being stored does not start, even if the turn before it ends; a refused one never does."""
     rig = Rig(tmp_path)
     rig.runner.gate = anyio.Event()
     line = rig.gateway.turns._queue
@@ -289,7 +291,7 @@ async def test_a_message_that_is_slow_to_be_kept_does_not_begin_before(tmp_path:
 
 
 async def send_or_not(rig: Rig, text: str) -> None:
-    """Say something that may be refused."""
+    """Send a message that may be refused."""
     try:
         await rig.send(text)
     except StorageFull:
@@ -300,7 +302,7 @@ async def send_or_not(rig: Rig, text: str) -> None:
 
 
 def check_failures(code: int, *, forever: bool, step: int = 1) -> int:
-    """Let each call in turn fail while two messages come; says how many runs that took."""
+    """Let each call fail in turn while two messages arrive. Return the number of the last call."""
     disk = prepared()
     for number in count(1, step):
         copy = disk.kill()
@@ -319,7 +321,7 @@ def check_failures(code: int, *, forever: bool, step: int = 1) -> int:
 
 
 async def _messages_on_failing_disk(fs: FaultyFilesystem, forever: bool) -> tuple[list[str], list[str]]:
-    """Say two things; a failure that comes once is followed by a third, in the same gateway."""
+    """Send two messages. After a single failure, send another one to the same gateway."""
     gateway, runner = gateway_on(fs, "failing")
     acknowledged: list[str] = []
     try:
@@ -339,7 +341,7 @@ async def _messages_on_failing_disk(fs: FaultyFilesystem, forever: bool) -> tupl
                 fs.heal()
                 await going_on([text for text in SAID[1:-1] if text not in acknowledged])(gateway, runner, [])
                 acknowledged = SAID[1:]
-    except* SessileError as errors:  # it did not start, or could not write its counters in the end
+    except* SessileError as errors:  # it did not start, or could not write its counters at the end
         assert errors.exceptions
     return acknowledged, _texts(runner)
 
@@ -356,7 +358,7 @@ def _texts(runner: Scripted) -> list[str]:
 
 
 def _check_all(disk: Filesystem, asked: list[str]) -> None:
-    """Everything is there once with one reply, and nobody was asked twice."""
+    """Check that every message is there once with one reply, and the runner was asked at most once for each."""
     gateway, _ = gateway_on(disk, "reader")
     said = lines(gateway)
     assert sorted(text for role, text in said if role == "user") == sorted(SAID)
@@ -369,7 +371,7 @@ def _check_all(disk: Filesystem, asked: list[str]) -> None:
 
 @pytest.mark.parametrize("forever", [False, True])
 def test_a_disk_that_fails_at_any_call_loses_and_doubles_nothing(forever: bool) -> None:
-    """Whether it is well again at once or only for the next gateway; every third call here."""
+    """The disk recovers at once or only for the next gateway; every third call fails here."""
     assert check_failures(errno.ENOSPC, forever=forever, step=3) > 80
 
 
@@ -377,11 +379,11 @@ def test_a_disk_that_fails_at_any_call_loses_and_doubles_nothing(forever: bool) 
 @pytest.mark.parametrize("forever", [False, True])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_a_disk_that_fails_at_every_call_loses_and_doubles_nothing(code: int, forever: bool) -> None:
-    """The long form of the run above."""
+    """The long form of the test above."""
     assert check_failures(code, forever=forever) > 80
 
 
 def test_without_what_is_owed_the_failing_disk_reports_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that waited and could not be appended is gone if nobody remembers it."""
+    """If messages that could not be appended are not remembered, the rig reports a loss."""
     monkeypatch.setattr(Records, "postpone", lambda self, job: None)
     assert reports_loss(lambda: check_failures(errno.ENOSPC, forever=False, step=3))

@@ -97,7 +97,7 @@ def test_a_kill_or_power_cut_at_any_step_of_a_change_leaves_the_old_store_or_the
             assert read(disk, STORE) in ([NEW] if done else [OLD, NEW])
             if atomic.exists(disk, "/ours/sessions.json.good"):
                 assert read(disk, "/ours/sessions.json.good") in (OLD, NEW)
-            # A lock whose content the power cut took is anybody's, and has its 30 seconds.
+            # A lock whose content was lost in the power cut has no known owner, and expires after 30 seconds.
             now = 0 if number == 0 else LATER
             store_on(disk).update("other", lambda entry: SessionEntry({"sessionId": "o"}), now=now)
             assert read(disk, STORE) in ({**OLD, "other": {"sessionId": "o"}}, {**NEW, "other": {"sessionId": "o"}})
@@ -156,7 +156,7 @@ def test_a_failing_disk_at_any_step_raises_and_breaks_nothing(code: int) -> None
 
 
 def test_an_edit_at_any_step_but_the_last_survives_a_change() -> None:
-    """A user saves another key while we work: both are there. Only between the last check and the rename is no call."""
+    """If a user saves another key during our change, both are there. There is no call between the last check and the rename."""
     edited = {**OLD, GROUP: {"sessionId": "g", "label": "by hand"}, "new": {"x": 1}}
     renamed = [call.method for call in calls_of_a_change()].index("rename", positions("rename")[-1]) + 1
     survived = 0
@@ -223,7 +223,7 @@ def counting(path: str, keep: str, key: str, times: int) -> Callable[[Tell], Non
 
 
 def test_processes_that_change_different_keys_lose_nothing() -> None:
-    """Each has its own count, and those of the others are there; also with separate copies."""
+    """Each process has its own count and loses none of the others, also with separate copies."""
     with fast_folder() as folder:
         path = f"{folder}/sessions.json"
         children = [Child(counting(path, f"{folder}/keep{n}", f"agent:main:k{n}", 40)) for n in range(3)]
@@ -268,7 +268,7 @@ def run_import(fs: Filesystem) -> None:
 
 
 def imported(fs: Filesystem) -> dict[str, list[str]]:
-    """Return the ids of the entries of every session of ours."""
+    """Return the entry ids of every native session."""
     store = ours(fs)
     found = {}
     for info in store.list_all():
@@ -298,7 +298,7 @@ def before_an_import() -> CrashableFilesystem:
 
 
 def test_a_kill_or_power_cut_at_any_step_of_an_import_leaves_whole_sessions() -> None:
-    """Existing ones are complete, and a second run adds the others; the source does not change."""
+    """Existing sessions are complete, and a second run adds the others; the source does not change."""
     states = 0
     for seed, (inner, done) in enumerate(kills(before_an_import, run_import)):
         for disk in after(inner, seed):

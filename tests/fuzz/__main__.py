@@ -1,6 +1,6 @@
-"""`PYTHONPATH=tests python -m fuzz <target> <seconds> <folder>`: one target, for that long. Says how many inputs it took.
+"""Fuzz one target for some seconds: `PYTHONPATH=tests python -m fuzz <target> <seconds> <folder>`. Prints the number of inputs.
 
-With atheris the inputs are led by the branches that they reach; without it they come from the seeded mutator alone. An input
+With atheris the inputs are guided by the branches that they reach; without it they come from the seeded mutator alone. An input
 that breaks the law is written to the folder, and ends the run with its traceback.
 """
 
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fuzz.targets import Target
 
-_LONG = 64 * 1024  # bytes: enough for every parser, and quick
+_LONG = 64 * 1024  # bytes: enough for every parser, and fast
 
 
 def seeded(target: Target, seconds: float, folder: Path) -> int:
-    """Damage the seeds until time is over."""
+    """Run damaged seeds until the time is over. Return the number of inputs."""
     from fuzz.mutator import damaged
     from fuzz.targets import watched
 
@@ -43,9 +43,9 @@ def seeded(target: Target, seconds: float, folder: Path) -> int:
 
 
 def guided(name: str, seconds: float, folder: Path) -> None:
-    """Let libFuzzer lead; it ends the process, and says at its end how many inputs it took."""
-    atheris: Any = importlib.import_module("atheris")  # not everywhere
-    with atheris.instrument_imports(include=["sessile"]):  # nothing of it may be imported before
+    """Run libFuzzer, which ends the process and prints the number of inputs."""
+    atheris: Any = importlib.import_module("atheris")  # not installed everywhere
+    with atheris.instrument_imports(include=["sessile"]):  # must be its first import
         from fuzz.targets import TARGETS
 
         law, seeds = TARGETS[name].law(), TARGETS[name].seeds()
@@ -71,7 +71,7 @@ def guided(name: str, seconds: float, folder: Path) -> None:
 
 
 def main() -> None:
-    """The target that is named."""
+    """Fuzz the target named on the command line."""
     name, seconds, folder = sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
     if importlib.util.find_spec("atheris") is not None:

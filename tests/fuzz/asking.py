@@ -1,4 +1,4 @@
-"""Laws of what people and programs ask: addresses, times, queries, commands, settings, requests, the arguments of tools."""
+"""Laws of user and program input: addresses, times, queries, commands, settings, requests and arguments of tools."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MODELS = AllowedModels(("anthropic/claude-opus", "openai/gpt-5"))
 
 
 def addresses(data: bytes) -> None:
-    """An address is taken apart without losing a character, or names no session."""
+    """An address is split without losing a character, or is refused."""
     text = text_of(data)
     try:
         parts = parse_address(text)
@@ -50,7 +50,7 @@ def addresses(data: bytes) -> None:
 
 
 def dates(data: bytes) -> None:
-    """A moment and a span are whole milliseconds, or no time."""
+    """A time and a duration are whole milliseconds, or are refused."""
     text = text_of(data)
     for parse in (partial(parse_moment, text, _NOW, UTC), partial(parse_span, text)):
         try:
@@ -60,7 +60,7 @@ def dates(data: bytes) -> None:
 
 
 def queries(data: bytes) -> None:
-    """Any text is a query that the index takes, and what stands in a text is found by the index too."""
+    """Any text is a valid query for the index, and the index finds at least what a scan of the text finds."""
     asked, _, text = text_of(data).partition("\n")
     query = Query(asked)
     spans = query.find(text)
@@ -83,7 +83,7 @@ def _table() -> sqlite3.Connection:
 
 
 def commands(data: bytes) -> None:
-    """Any message is a command, or none."""
+    """Any message is parsed as a command or as none."""
     text = text_of(data)
     for authorised in (True, False):
         parse_command(text, authorised=authorised, models=_MODELS, mentions=("@bot", "sessile"))
@@ -99,7 +99,7 @@ def config(data: bytes) -> None:
 
 
 def requests(data: bytes) -> None:
-    """Every operation of the gateway takes any query, headers and body, or refuses them with a reason."""
+    """Every operation of the gateway accepts any query, headers and body, or refuses them with a client error."""
     query, _, body = data.partition(b"\n")
 
     async def receive() -> Message:
@@ -115,7 +115,7 @@ def requests(data: bytes) -> None:
 
 
 def _finished(work: Any) -> None:
-    """Run what never waits for anything."""
+    """Run a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration:
@@ -129,7 +129,7 @@ def _operations() -> list[Any]:
 
 
 def tools(data: bytes) -> None:
-    """Every tool answers whatever it is asked, and says what is wrong in the answer."""
+    """Every tool answers any arguments with valid JSON."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The law of the catalog: whatever stands in the place of its file, lists and searches are those of a new one."""
+"""Law of the catalog: with any bytes in place of its file, lists and searches are those of a new catalog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sessions import FOLDER, header, write_file
 
 
 class _Shelf:
-    """A few sessions in a folder, and what a sound catalog says of them."""
+    """A few sessions in a folder, and the answers of an undamaged catalog."""
 
     def __init__(self) -> None:
         self._kept = tempfile.TemporaryDirectory(prefix="fuzz-")
@@ -29,7 +29,7 @@ class _Shelf:
         self.files = {path.name: path.read_bytes() for path in self.cache.iterdir()}
 
     def ask(self) -> list[object]:
-        """The rows of the list, and the hits of a search."""
+        """Return the rows of the list and the hits of a search."""
         with Catalog(PosixFilesystem(), str(self.cache), AGENTS) as catalog:
             catalog.catch_up([self._sessions], depth="index")
             listed = [(row.path, row.title, row.first_text, row.size, row.counts) for row in catalog.list().rows]
@@ -43,12 +43,12 @@ def _shelf() -> _Shelf:
 
 
 def catalogs() -> list[bytes]:
-    """The file of a sound catalog."""
+    """Return the file of an undamaged catalog."""
     return [_shelf().files["catalog.db"]]
 
 
 def catalog(data: bytes) -> None:
-    """No file is believed over the journals."""
+    """A damaged catalog file does not change any answer."""
     shelf = _shelf()
     for name in os.listdir(shelf.cache):
         os.unlink(shelf.cache / name)

@@ -1,4 +1,4 @@
-"""Laws of what reads other agents' files: rows are found again, nothing is invented, and reading can go on where it stopped."""
+"""Laws of reading other agents' files: rows are found again, nothing is invented, and reading can resume anywhere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SESSION = "11111111-1111-4111-8111-111111111111"
 
 
 def rows_in_place(data: bytes) -> None:
-    """A file of every format reads as entries with ids of their own, the same ones when reading goes on in the middle."""
+    """A file of every format reads as entries with distinct ids, which are the same when reading resumes in the middle."""
     for known in (agent.format for agent in AGENTS if agent.format is not None):
         known.recognises(data)
         known.header("stem", data)
@@ -76,7 +76,7 @@ def _told(entries: Any) -> list[tuple[Any, int]]:
 
 
 class _Transcript:
-    """The rows of a transcript as they are asked for."""
+    """The rows of a transcript, read on demand."""
 
     def __init__(self, data: bytes, view: View) -> None:
         self._data = data
@@ -84,18 +84,18 @@ class _Transcript:
         self.heads = heads_of(data, view)
 
     def row(self, row: int) -> dict[str, Any]:
-        """All that a row says."""
+        """Return a whole row."""
         offset, length = self.heads.place(row)
         return read_row(self._data[offset : offset + length], self._view) or {}
 
     def time(self, row: int) -> str:
-        """When it was written."""
+        """Return the timestamp of a row."""
         told = self.row(row).get("timestamp")
         return told if isinstance(told, str) else ""
 
 
 def claude_conversation(data: bytes) -> None:
-    """The conversation that both SDKs would show is made of rows that are there."""
+    """The conversation that both SDKs would show consists of existing rows."""
     for view in _VIEWS:
         file = _Transcript(data, view)
         shown = shown_rows(file.heads, conversation(file.heads, file.time), file.time, file.row, include_system=True)
@@ -106,7 +106,7 @@ def claude_conversation(data: bytes) -> None:
 
 
 def claude_listing(data: bytes) -> None:
-    """What a listing tells of the two ends of any file."""
+    """A listing reads the two ends of any file without an error."""
     notes = notes_of(data[:200], data[-200:])
     for view in _VIEWS:
         session_info(
@@ -116,7 +116,7 @@ def claude_listing(data: bytes) -> None:
 
 
 def claude_rows(data: bytes) -> None:
-    """Any row can be taken into the state of a transcript, and copied into a fork."""
+    """Any row can be applied to the state of a transcript, and copied into a fork."""
     rows = [row for raw in data.split(b"\n") if (row := read_row(raw)) is not None]
     state = TranscriptState()
     fork = Fork(_SESSION, "22222222-2222-4222-8222-222222222222", now="2026-11-16T00:00:00.000Z")
@@ -134,7 +134,7 @@ def claude_rows(data: bytes) -> None:
 
 
 def myagents_messages(data: bytes) -> None:
-    """However a file is cut, its rows and findings are the same and cover it; each message can be counted and translated."""
+    """Rows and findings do not depend on how a file is split into chunks; each message can be counted and translated."""
     whole = list(messages.scan([data]))
     assert whole == list(messages.scan([data[at : at + 17] for at in range(0, len(data), 17)]))
     found = []
@@ -156,7 +156,7 @@ def myagents_messages(data: bytes) -> None:
 
 
 def myagents_index(data: bytes) -> None:
-    """An index is written back as it was read, and what is salvaged of a damaged one is sound."""
+    """An index is written back unchanged, and the rows salvaged from a damaged one form a valid index."""
     parsed = index.parse(data)
     index.described(data)
     written = index.render(parsed.rows)
@@ -166,7 +166,7 @@ def myagents_index(data: bytes) -> None:
 
 
 def bindings(data: bytes) -> None:
-    """A store of bindings is read whole or refused with its place; unchanged entries keep their text."""
+    """A store of bindings is read completely or refused with a position; unchanged entries keep their text."""
     bindings_naming.described(data)
     try:
         document = parse_store(data)
@@ -189,7 +189,7 @@ def bindings(data: bytes) -> None:
 
 
 def keys(data: bytes) -> None:
-    """A key that is accepted is written as it was read; the one spelling of a key is its own."""
+    """An accepted key is rendered as it was read, and its canonical form is stable."""
     text = data.decode("utf-8", "replace")
     read_name(text)
     fold_key(text)
@@ -218,7 +218,7 @@ def keys(data: bytes) -> None:
 
 
 def routing(data: bytes) -> None:
-    """A message from anywhere gets a key that can be written, or is refused."""
+    """Any message gets a valid key, or is refused."""
     members = ("session_key", "sender", "chat_type", "provider")
     told = data.decode("utf-8", "replace").split("\n")
     inbound = Inbound(**dict(zip(members, told, strict=False)))

@@ -1,7 +1,7 @@
-"""Damage, by the seed of a random number: what disks, crashes, editors and other programs do to bytes.
+"""Seeded damage: what disks, crashes, editors and other programs do to bytes.
 
-A piece is cut out, a bit flipped, a piece doubled, bytes put in, a run zeroed, two files spliced; and in a line that is JSON
-another value is put in the place of one, so that what comes behind the parser meets members of every wrong type.
+A part is cut out, a bit flipped, a part repeated, bytes inserted, a range zeroed, or two files spliced. In a JSON line, a value
+is replaced by another one, so that the code after the parser gets members of every wrong type.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-LARGEST = 256 * 1024  # bytes of an input
+LARGEST = 256 * 1024  # maximum size of an input in bytes
 
 _VALUES: Sequence[Any] = (
     None, True, False, 0, -1, 1, 0.5, -0.0, 1e308, 2**53, 2**63, -(2**63), 2**64, 10**30, "", " ", "\n", "\0", "x", "é", "\ud800",
@@ -29,12 +29,12 @@ _TOKENS: Sequence[bytes] = (
 
 
 def text_of(data: bytes) -> str:
-    """Bytes as a text; some of those that are no UTF-8 become lone surrogates, which a text may hold as well."""
+    """Return bytes as text; some invalid UTF-8 becomes lone surrogates, which a text may contain as well."""
     return data.decode("utf-8", "surrogateescape" if b"\xff" in data else "replace")
 
 
 def damaged(seeds: Sequence[bytes], random: Random) -> bytes:
-    """One of the seeds, damaged once or several times."""
+    """Return one of the seeds with one or more kinds of damage."""
     data = random.choice(seeds)
     for _ in range(random.choice((1, 1, 2, 3, 5))):
         data = random.choice(_WAYS)(data, seeds, random)
@@ -42,7 +42,7 @@ def damaged(seeds: Sequence[bytes], random: Random) -> bytes:
 
 
 def _place(data: bytes, random: Random) -> tuple[int, int]:
-    """A range of the data, mostly a short one."""
+    """Return a range of the data, usually a short one."""
     start = random.randrange(len(data) + 1)
     longest = random.choice((1, 2, 8, 64, len(data)))
     return start, min(len(data), start + random.randrange(longest + 1))
@@ -87,7 +87,7 @@ def _splice(data: bytes, seeds: Sequence[bytes], random: Random) -> bytes:
 
 
 def _other_value(data: bytes, seeds: Sequence[bytes], random: Random) -> bytes:
-    """A line with another value somewhere, or without a member."""
+    """Return a line with another value somewhere, or without a member."""
     lines = data.split(b"\n")
     at = random.randrange(len(lines))
     try:

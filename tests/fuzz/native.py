@@ -1,4 +1,4 @@
-"""Laws of what reads our own files: whatever the bytes, an answer or a typed error, and every byte accounted for."""
+"""Laws of reading our own files: any bytes give an answer or a typed error, and every byte is accounted for."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FILE = f"{_ROOT}/sessions/--work--/2026-11-16T00-00-00-000Z_s.jsonl"
 
 
 def account(items: Iterable[Item], newlines: int, data: bytes) -> None:
-    """Bytes of lines, bytes of findings and line ends add up, nothing overlaps, and each line lies where it says."""
+    """Check that lines, findings and line ends cover all bytes without overlap, and that each line is at its offset."""
     covered, end = newlines, 0
     for item in items:
         length = len(item.raw) if isinstance(item, Line) else item.length
@@ -67,12 +67,12 @@ def account(items: Iterable[Item], newlines: int, data: bytes) -> None:
 
 
 def entries_in(data: bytes) -> list[Json]:
-    """Every record that can be read."""
+    """Return every readable record."""
     return [decode(item.raw) for item in scan(data) if isinstance(item, Line)]
 
 
 def lines(data: bytes) -> None:
-    """However a file is fed, its items are the same and account for every byte; no line is held beyond the limit."""
+    """Items do not depend on how a file is split into chunks, cover every byte, and no line exceeds the limit."""
     for untyped, limit in ((False, 1 << 20), (True, 1 << 20), (False, 40)):
         scanner = Scanner(limit=limit, untyped=untyped)
         items = [*scanner.feed(data), *scanner.finish()]
@@ -92,7 +92,7 @@ def _parts(data: bytes) -> Iterable[bytes]:
 
 
 def codec(data: bytes) -> None:
-    """What can be read and written is one line, and is read again as it was."""
+    """An entry that can be read and written is one line, and is read back unchanged."""
     for line in data.split(b"\n"):
         try:
             value = decode(line)
@@ -108,7 +108,7 @@ def codec(data: bytes) -> None:
 
 
 def tree(data: bytes) -> None:
-    """Every entry is below exactly one root, and the way up from each ends."""
+    """Every entry is below exactly one root, and the path up from each entry ends."""
     heads = [item.head for item in scan(data) if isinstance(item, Line)]
     made = Tree(Node(head.id or "", head.parentId, flags_of(head)) for head in heads)
     below, waiting = 0, [*made.children(NOWHERE)]
@@ -123,7 +123,7 @@ def tree(data: bytes) -> None:
 
 
 def context(data: bytes) -> None:
-    """Any context can be sent to any provider, and JSON holds it."""
+    """Any context can be converted for any provider and encoded as JSON."""
     entries = [record for record in entries_in(data) if isinstance(record.get("id"), str)]
     leaves = {record["id"] for record in entries[-3:]}
     for leaf in (None, *sorted(leaves)):
@@ -144,7 +144,7 @@ def context(data: bytes) -> None:
 
 
 def care(data: bytes) -> None:
-    """What keeps a context small takes any messages: pruning, trimming, summaries, lists of files, branches left behind."""
+    """Pruning, trimming, summaries, file lists and abandoned branches accept any messages."""
     entries = [record for record in entries_in(data) if isinstance(record.get("id"), str)]
     found = build_session_context(entries)
     plan_result_pruning(found.messages, found.sources, protect=0, minimum=0)
@@ -166,7 +166,7 @@ def care(data: bytes) -> None:
 
 
 def migrate(data: bytes) -> None:
-    """Migrating is done once, and gives every entry of version 1 an id."""
+    """Migrating is idempotent, and gives every entry of version 1 an id."""
     records = entries_in(data)
     before = len(records)
     migrate_session_entries(records)
@@ -176,7 +176,7 @@ def migrate(data: bytes) -> None:
 
 
 def looking(data: bytes) -> None:
-    """Whatever an entry holds, it can be shown, searched, counted, shrunk and redacted; blobs come back as they were."""
+    """Any entry can be shown, searched, counted, shrunk and redacted; blobs are returned unchanged."""
     entries = entries_in(data)
     digest, blobs, redactor = Digest(), Blobs(), Redactor()
     for entry in entries:
@@ -194,7 +194,7 @@ def looking(data: bytes) -> None:
 
 
 def session(data: bytes) -> None:
-    """Any file can be listed, opened, looked through, checked and exported, and none of that changes it."""
+    """Any file can be listed, opened, read, checked and exported, and none of that changes it."""
     store = _store_with(data)
     describe(store.fs, _FILE)
     describe(store.fs, _FILE, full=True)
@@ -231,7 +231,7 @@ def session(data: bytes) -> None:
 
 
 def repairing(data: bytes) -> None:
-    """A repair keeps every entry that could be read, keeps the old file, and has nothing to do a second time."""
+    """A repair keeps every readable entry and the old file, and a second repair has nothing to do."""
     store = _store_with(data)
     before = [item.raw for item in scan(data) if isinstance(item, Line)]
     try:
@@ -249,7 +249,7 @@ def repairing(data: bytes) -> None:
 
 
 def appending(data: bytes) -> None:
-    """An append alters no byte, and its line stands on its own."""
+    """An append changes no existing byte, and its line is on its own."""
     fs = settled(MemoryFilesystem(), data)
     try:
         journal = FileJournal(fs, PATH, patience=0.0, power=False)
@@ -264,7 +264,7 @@ def appending(data: bytes) -> None:
 
 
 def asked(data: bytes) -> None:
-    """Everything that can be asked of a journal is what the long way gives."""
+    """All answers of a journal equal those of a full scan."""
     fs = settled(MemoryFilesystem(), data)
     try:
         journal = JournalReader(fs, PATH)
@@ -279,7 +279,7 @@ def asked(data: bytes) -> None:
 
 
 def index(data: bytes) -> None:
-    """Whatever stands in the place of an index, the answers are those without one."""
+    """With any bytes in place of an index, the answers are those without one."""
     fs = _one_journal()
     atomic.replace(fs, INDEX, [data])
     journal = JournalReader(fs, PATH, index_path=INDEX)
@@ -292,7 +292,7 @@ def index(data: bytes) -> None:
 
 @cache
 def _one_journal() -> MemoryFilesystem:
-    """A journal that stays the same: an index fits one file of one file system alone."""
+    """Return a journal that stays the same, because an index fits only one file of one file system."""
     return settled(MemoryFilesystem(), _JOURNAL)
 
 
@@ -302,7 +302,7 @@ def _answers() -> Answers:
 
 
 def indexes() -> list[bytes]:
-    """A whole index of the journal that `index` asks."""
+    """Return a valid index of the journal that `index` reads."""
     fs = _one_journal()
     atomic.remove(fs, INDEX)
     journal = JournalReader(fs, PATH, index_path=INDEX)

@@ -1,4 +1,4 @@
-"""Where fuzzing begins: the corpus of damaged files, and a small file of every format with every kind of row in it."""
+"""Seeds for fuzzing: the corpus of damaged files, and a small file of every format with every kind of row."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ CRASHES = Path(__file__).with_name("crashes")  # inputs that once broke a law, b
 
 
 def rows(records: Iterable[Json]) -> bytes:
-    """Records as the lines of a file."""
+    """Return records as the lines of a file."""
     return b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records)
 
 
 def crashes(target: str) -> list[bytes]:
-    """What once broke the law of a target."""
+    """Return the inputs that once broke the law of a target."""
     return [path.read_bytes() for path in sorted((CRASHES / target).glob("*"))]
 
 
 @cache
 def sessions() -> Sequence[bytes]:
-    """Session files of ours: damaged ones, and one with every kind of entry."""
+    """Return native session files: damaged ones, and one with every kind of entry."""
     corpus = [path.read_bytes() for path in sorted((_TESTS / "corpus").glob("*.jsonl"))]
     image = {"type": "image", "data": "iVBORw0K", "mimeType": "image/png"}
     kinds: list[Json] = [
@@ -69,7 +69,7 @@ def sessions() -> Sequence[bytes]:
 
 @cache
 def claude() -> Sequence[bytes]:
-    """Transcripts of Claude Code."""
+    """Return transcripts of Claude Code."""
     parent = None
     found: list[Json] = []
     for variant in range(3):
@@ -88,7 +88,7 @@ def claude() -> Sequence[bytes]:
 
 @cache
 def codex() -> Sequence[bytes]:
-    """Rollouts of Codex, of today and of its beginnings."""
+    """Return rollouts of Codex, in the current and the first formats."""
     early: list[Json] = [
         {"id": "c", "timestamp": AT, "instructions": "x", "git": {}},
         {"record_type": "state"},
@@ -100,14 +100,14 @@ def codex() -> Sequence[bytes]:
 
 @cache
 def myagents() -> Sequence[bytes]:
-    """Messages of MyAgents, and a log of operations of its later versions."""
+    """Return messages of MyAgents, and an operation log of its later versions."""
     header_v2 = {"type": "header", "schemaVersion": 2, "sessionId": "s", "createdAt": AT}
     return [rows(myagents_rows()), json.dumps(myagents_rows()).encode(), rows([header_v2])]
 
 
 @cache
 def myagents_index() -> Sequence[bytes]:
-    """The index of MyAgents."""
+    """Return an index of MyAgents."""
     listed = {
         "id": "s",
         "agentDir": "/work",
@@ -121,7 +121,7 @@ def myagents_index() -> Sequence[bytes]:
 
 @cache
 def bindings() -> Sequence[bytes]:
-    """Stores of YoyoClaw: conversations and the sessions that they are bound to."""
+    """Return binding stores of YoyoClaw."""
     entries = {
         MAIN: {
             "sessionId": "s",
@@ -142,12 +142,12 @@ def bindings() -> Sequence[bytes]:
 
 
 def texts(*values: str) -> Sequence[bytes]:
-    """Short texts."""
+    """Return short texts."""
     return [value.encode() for value in values]
 
 
 @cache
 def packed() -> Sequence[bytes]:
-    """Compressed session files."""
+    """Return compressed session files."""
     plain = sessions()[-2]
     return [gzip.compress(plain), zstd.compress(plain), gzip.compress(plain[:100]) + gzip.compress(plain[100:])]

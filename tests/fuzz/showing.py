@@ -1,4 +1,4 @@
-"""Laws of what shows text to people: nothing runs, nothing drives a terminal, nothing that was hidden comes through."""
+"""Laws of output for people: nothing is executed, nothing controls a terminal, and nothing hidden is revealed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CANARY = "ghp_N0tARealKeyN0tARealKeyN0tARealKey7N0t"
 
 
 def terminals(data: bytes) -> None:
-    """No character that drives a terminal is left, and what is cut fits."""
+    """No control character for terminals is left, and truncated text fits."""
     text = text_of(data)
     assert not _CONTROLS.search(visible(text)), "a control character comes through"
     assert not _CONTROLS.search(visible_line(text)) and "\n" not in visible_line(text)
@@ -51,7 +51,7 @@ def terminals(data: bytes) -> None:
 
 
 def pages(data: bytes) -> None:
-    """Markdown, code and coloured output of anybody become HTML in which nothing runs."""
+    """Untrusted Markdown, code and coloured output become HTML in which nothing is executed."""
     text = text_of(data)
     for html in (
         markdown(text),
@@ -65,7 +65,7 @@ def pages(data: bytes) -> None:
 
 
 def documents(data: bytes) -> None:
-    """Text of anybody within Markdown stays within its place."""
+    """Untrusted text within Markdown does not leave its place."""
     text = text_of(data)
     list(prose(text))
     lines = list(fenced(text, "x"))
@@ -77,7 +77,7 @@ def documents(data: bytes) -> None:
 
 
 def secrets(data: bytes) -> None:
-    """Redacting is done once, hides a known secret wherever it stands, and keeps JSON what it is."""
+    """Redaction is idempotent, hides a known secret in any text, and accepts any JSON value."""
     text = text_of(data)
     for found in find_secrets(text):
         assert 0 <= found.start < found.end <= len(text)
@@ -93,7 +93,7 @@ def secrets(data: bytes) -> None:
 
 
 def values(data: bytes) -> None:
-    """Any value becomes plain, or is refused as an entry."""
+    """Any value becomes a plain value, or is refused as an entry."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -106,7 +106,7 @@ def values(data: bytes) -> None:
 
 
 def pictures(data: bytes) -> None:
-    """Any bytes have dimensions that are whole numbers, or none."""
+    """Any bytes have integer dimensions, or none."""
     found = dimensions(data)
     assert found is None or all(side >= 0 for side in found)
     text = data.decode("latin-1")
@@ -115,7 +115,7 @@ def pictures(data: bytes) -> None:
 
 
 def answers(data: bytes) -> None:
-    """What providers stream is an answer, or a failure that is told."""
+    """Any stream of a provider is an answer, or a reported failure."""
     for answer in (OpenAIAnswer(), AnthropicAnswer()):
         for line in data.split(b"\n"):
             try:
@@ -136,7 +136,7 @@ def answers(data: bytes) -> None:
 
 
 def packed(data: bytes) -> None:
-    """A compressed file is unpacked as far as it goes."""
+    """A compressed file is unpacked as far as possible."""
     for ending in (".jsonl.gz", ".jsonl.zst"):
         fs = MemoryFilesystem()
         put(fs, f"/s{ending}", data)
@@ -146,7 +146,7 @@ def packed(data: bytes) -> None:
 
 
 def turns(data: bytes) -> None:
-    """Turns that were left are read past any damage."""
+    """Unfinished turns are read in spite of any damage."""
     fs = MemoryFilesystem()
     log = TurnLog(fs, "/root")
     log.keep("s", {"turn": 1})

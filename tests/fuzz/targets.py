@@ -1,7 +1,7 @@
-"""The table of everything that reads what it did not write: its law, and where fuzzing begins.
+"""The fuzz targets: every parser of untrusted input, with its law and its seeds.
 
-A law takes any bytes and returns; it may raise nothing but our typed errors, and asserts what must hold whatever the bytes.
-The modules of the laws are imported when a target is asked for: a guided run instruments only what it needs.
+A law takes any bytes and returns. It may raise only our typed errors, and asserts what must hold for any bytes. The modules of
+the laws are imported on demand, so that a guided run instruments only what it needs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from fuzz import seeds
 from sessile.errors import SessileError
 
 Law = Callable[[bytes], None]
-_LONGEST = 30.0  # seconds of work: whatever takes longer hangs
+_LONGEST = 30.0  # maximum seconds of CPU time for one input
 
 
 class Hang(AssertionError):
-    """One input takes for ever."""
+    """One input takes too long."""
 
 
 class Target(NamedTuple):
-    """One parser, by the module and the name of its law."""
+    """A parser, by the module and the name of its law."""
 
     module: str
     name: str
     begin: Callable[[], Sequence[bytes]]
 
     def law(self) -> Law:
-        """What must hold; typed errors are answers."""
+        """Return the law; typed errors are accepted."""
         check: Law = getattr(importlib.import_module(f"fuzz.{self.module}"), self.name)
 
         def hold(data: bytes) -> None:
@@ -44,12 +44,12 @@ class Target(NamedTuple):
         return hold
 
     def seeds(self) -> list[bytes]:
-        """Where to begin: samples of what it reads, and what once broke the law."""
+        """Return samples of the format, and the inputs that once broke the law."""
         return [*self.begin(), *seeds.crashes(self.name), b""]
 
 
 def _made(module: str, name: str) -> Callable[[], Sequence[bytes]]:
-    """Seeds that the module of a law makes itself."""
+    """Return seeds that the module of a law creates."""
 
     def make() -> Sequence[bytes]:
         found: Sequence[bytes] = getattr(importlib.import_module(f"fuzz.{module}"), name)()
@@ -192,7 +192,7 @@ TARGETS: dict[str, Target] = {
 
 @contextmanager
 def watched() -> Iterator[Callable[[], None]]:
-    """Raises `Hang` if nothing calls what it gives for far too much work."""
+    """Yield a function that restarts a timer; raise `Hang` if the timer runs out."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise Hang(f"one input has taken {_LONGEST} seconds of work")

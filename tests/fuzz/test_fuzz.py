@@ -1,7 +1,7 @@
-"""Every parser under damage: a few hundred inputs each by seed, and for as long as one likes under guidance.
+"""Fuzz every parser: a few hundred seeded inputs each, and guided fuzzing for any time.
 
-The long form takes `SESSILE_FUZZ_SECONDS` (600 unless told) for all targets together, each in a process of its own, led by
-atheris where that is installed.
+The long form takes `SESSILE_FUZZ_SECONDS` (default: 600) for all targets together, each in its own process, guided by atheris
+if it is installed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.promise("P17")
 
 
 def fuzz(target: Target, count: int) -> None:
-    """Hold the law against some inputs, the same ones every time."""
+    """Check the law with some inputs, the same ones in every run."""
     random, law, seeds = Random(target.name), target.law(), target.seeds()
     with watched() as wind:
         for _ in range(count):
@@ -53,7 +53,7 @@ def fuzz(target: Target, count: int) -> None:
 
 @every_target
 def test_any_damage_gets_an_answer_or_a_typed_error(target: Target) -> None:
-    """Whatever the bytes: no other exception, no hang, and the law of the parser holds."""
+    """Any bytes raise no other exception, do not hang, and keep the law of the parser."""
     count = _SLOW.get(target.name, _SHARE)
     fuzz(target, count)
     measured("P17", "fuzzing", targets=1, inputs=count, crashes=0)
@@ -61,7 +61,7 @@ def test_any_damage_gets_an_answer_or_a_typed_error(target: Target) -> None:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in CRASHES.iterdir()))
 def test_what_once_broke_a_law_breaks_it_no_more(name: str) -> None:
-    """Each input that was found to crash a parser stays in the corpus of its target."""
+    """Inputs that once broke a law stay in the corpus and keep the law now."""
     law = TARGETS[name].law()
     assert crashes(name)
     for data in crashes(name):
@@ -69,21 +69,21 @@ def test_what_once_broke_a_law_breaks_it_no_more(name: str) -> None:
 
 
 def test_fuzzing_finds_a_scanner_that_counts_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rig has teeth: with one small fault in the scanner, bytes are missing in the account."""
+    """With a small fault in the scanner, the rig reports missing bytes."""
     monkeypatch.setattr(lines, "_bytes", len)
     with pytest.raises(AssertionError, match="breaks its law"):
         fuzz(TARGETS["lines"], 2_000)
 
 
 def test_fuzzing_finds_a_reader_that_trusts_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the damage of an index unchecked, some input is believed over the journal, or breaks the reader."""
+    """If damage of an index is not checked, the rig reports an input that changes an answer or breaks the reader."""
     monkeypatch.setattr("sessile.storage.index.zlib.crc32", lambda data: 0)
     with pytest.raises(AssertionError, match="breaks its law"):
         fuzz(TARGETS["index"], 300)
 
 
 def test_an_input_that_takes_for_ever_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work without end is a broken law as well."""
+    """Work that does not end is reported as a broken law."""
     monkeypatch.setattr("fuzz.targets._LONGEST", 0.05)
     with pytest.raises(Hang), watched() as wind:
         wind()
@@ -94,7 +94,7 @@ def test_an_input_that_takes_for_ever_is_reported(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.long
 @every_target
 def test_no_input_that_guided_fuzzing_finds_breaks_a_law(target: Target, tmp_path: Path) -> None:
-    """The long form: led by the branches that are reached, where atheris is there to lead."""
+    """The long form is guided by the reached branches, if atheris is installed."""
     seconds = float(os.environ.get("SESSILE_FUZZ_SECONDS", "600")) / len(TARGETS)
     command = [sys.executable, "-m", "fuzz", target.name, str(seconds), str(tmp_path)]
     environ = {**os.environ, "PYTHONPATH": str(_TESTS)}

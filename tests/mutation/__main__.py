@@ -1,7 +1,7 @@
-"""`make mutants`, or `PYTHONPATH=tests python -m mutation [module …]`: how many small faults the tests notice, module by module.
+"""Count the small faults that the tests notice, per module: `make mutants` or `PYTHONPATH=tests python -m mutation [module …]`.
 
-A fault that no test notices must be listed in survivors.toml with the reason why nobody could notice it; else this fails, as
-it does for a module that notices less than nine of ten.
+A fault that no test notices must be listed in survivors.toml with the reason why it cannot be noticed. Otherwise this fails, as
+it does for a module whose tests notice less than nine of ten faults.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from mutation.mutants import Mutant, mutants_of
 from mutation.proofs import PROOFS, ROOT, listed, source_of
 from mutation.running import survivors
 
-_LEAST = 0.9  # of the mutants of a module
+_LEAST = 0.9  # minimum share of noticed mutants of a module
 
 
 def examine(module: str) -> bool:
-    """Try all mutants of a module; says whether the tests are good enough."""
+    """Test all mutants of a module. Return whether the tests are good enough."""
     source = source_of(module)
     mutants = mutants_of(source)
     alive = survivors(module, source, mutants, [str(ROOT / path) for path in PROOFS[module].tests], _workers())
@@ -51,7 +51,7 @@ def _workers() -> int:
 
 
 def main() -> int:
-    """All modules, or those that are named by a part of their name."""
+    """Examine all modules, or those whose names contain an argument."""
     asked = sys.argv[1:]
     modules = [module for module in PROOFS if not asked or any(module.endswith(name) for name in asked)]
     passed = [examine(module) for module in modules]

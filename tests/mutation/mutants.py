@@ -1,9 +1,9 @@
-"""The mutants of a module: its source with one small fault in it each.
+"""Create the mutants of a module: its source with one small fault each.
 
-The faults are those that people make: a comparison off by one, a condition turned round, `and` for `or`, a number one too
-large, a statement, a named argument or an exception forgotten, nothing returned. Annotations, docstrings, the insides of
-f-strings and texts for people (a string with a space in it) are left alone. A mutant is named by where it is and by its line
-before and after, so that its name stays the same when the lines above it change.
+The faults are typical mistakes: an off-by-one comparison, a negated condition, `and` for `or`, a number one too large, a missing
+statement, named argument or exception, nothing returned. Annotations, docstrings, the contents of f-strings and texts for people
+(a string with a space in it) are left alone. A mutant is named by its place and by its line before and after, so that its name
+stays the same when the lines above it change.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Mutant(NamedTuple):
-    """One fault: the function or class that has it (empty outside of all), its line before and after, and the whole source.
+    """A fault: its function or class (empty at module level), its line before and after, and the whole source.
 
-    `runs` says whether it is in what the function does, and not in what is made at import: its defaults, or a class.
+    `runs` is true if it is in the body of a function, and false if it runs at import, as in defaults or a class.
     """
 
     function: str
@@ -51,12 +51,12 @@ class Mutant(NamedTuple):
 
     @property
     def name(self) -> tuple[str, str, str]:
-        """What a list of survivors knows it by."""
+        """Return the name for the list of survivors."""
         return self.function, self.before, self.after
 
 
 def mutants_of(source: str) -> list[Mutant]:
-    """Every mutant of a module, in the order of its lines."""
+    """Return every mutant of a module, in the order of lines."""
     text = source.encode()
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -83,7 +83,9 @@ def _shown(line: bytes) -> str:
 
 
 _Place = ast.expr | ast.stmt
-_Fault = tuple[str, bool, _Place, str]  # the function, whether it is in what that does, what is replaced, and by what
+_Fault = tuple[
+    str, bool, _Place, str
+]  # the function, whether it is in its body, the replaced node, and its replacement
 
 
 def _faults(node: ast.AST, function: str, runs: bool) -> Iterator[_Fault]:
@@ -100,7 +102,7 @@ def _faults(node: ast.AST, function: str, runs: bool) -> Iterator[_Fault]:
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """What is below a node and may be mutated."""
+    """Yield the children of a node that may be mutated."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "bases", "type_comment"):
             continue
@@ -149,7 +151,7 @@ def _replacements(node: _Place) -> Iterator[tuple[_Place, str | None]]:
         yield node, ast.unparse(ast.AugAssign(node.target, _OPERATORS[type(node.op)](), node.value))
         yield node, "pass"
     elif isinstance(node, ast.Expr | ast.Raise | ast.Delete) or _is_kept_elsewhere(node):
-        yield node, "super" if "super()" in ast.unparse(node) else "pass"  # a method that names it keeps its shape
+        yield node, "super" if "super()" in ast.unparse(node) else "pass"  # a method with `super()` keeps its closure
 
 
 def _fewer_caught(node: ast.Try) -> Iterator[tuple[_Place, str]]:
@@ -161,7 +163,7 @@ def _fewer_caught(node: ast.Try) -> Iterator[tuple[_Place, str]]:
 
 
 def _is_kept_elsewhere(node: _Place) -> bool:
-    """Whether something is assigned that is no name: forgetting a name would break at once."""
+    """Return whether the target of an assignment is not a plain name: dropping a name would fail at once."""
     return isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name)
 
 

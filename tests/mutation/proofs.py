@@ -1,4 +1,4 @@
-"""Which tests know which module, and the faults that no test can notice."""
+"""The tests of each module, and the faults that no test can notice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SURVIVORS = Path(__file__).with_name("survivors.toml")
 
 
 class Proof(NamedTuple):
-    """The promise that a module serves, and the tests that know it."""
+    """The promise that a module serves, and its tests."""
 
     promise: str
     tests: tuple[str, ...]
@@ -41,11 +41,11 @@ PROOFS = {
 
 
 def listed(module: str) -> dict[tuple[str, str, str], str]:
-    """The survivors of a module that are known, each with its reason."""
+    """Return the known survivors of a module, each with its reason."""
     rows = tomllib.loads(SURVIVORS.read_text()).get(module, [])
     return {(row["function"], row["before"], row["after"]): row["reason"] for row in rows}
 
 
 def source_of(module: str) -> str:
-    """The source of a module."""
+    """Return the source of a module."""
     return (ROOT / "src" / (module.replace(".", "/") + ".py")).read_text()

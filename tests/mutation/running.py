@@ -1,9 +1,9 @@
-"""Mutants against tests: which of them does no test notice?
+"""Run the tests of a module against its mutants, and find the mutants that no test notices.
 
-The tests of a module are collected and run once, and it is noted which of them come into which function. Then each mutant
-lives in a forked child, where the code of its function is put in the place of the right one and the tests that come there
-are run, the quickest ones first and for a few seconds, until one fails. Faults outside of functions are put in when the
-module is imported. A child that takes far too long, or too much memory, has noticed its fault.
+The tests are collected and run once, to record which functions each test calls. Then each mutant runs in a forked child, where
+its code replaces that of its function. The tests that call the function run, the fastest first and for a few seconds, until one
+fails. Faults outside functions are applied when the module is imported. A child that takes far too much time or memory has
+noticed its fault.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from _pytest.main import pytest_runtestloop as run_tests
 
 from mutation.mutants import Mutant
 
-_LONGEST = 300  # seconds of the clock: a fault may wait for ever
-_CPU = 120  # seconds of work in all
+_LONGEST = 300  # seconds of wall-clock time: a fault may block forever
+_CPU = 120  # seconds of CPU time in total
 _MOST_WORK = 5.0  # seconds that the tests of one mutant may take without a fault
-_CPU_OF_A_TEST = 4  # seconds of work beyond twice of what a test takes without a fault
+_CPU_OF_A_TEST = 4  # seconds of CPU time beyond twice the time of a test without a fault
 _MEMORY = 4 * 2**30
 _NOTICED = 1
 _UNNOTICED = 0
@@ -45,7 +45,7 @@ _OPTIONS += ["-p", "no:cacheprovider", "-m", "not long and not peers"]
 
 
 def survivors(module: str, source: str, mutants: Sequence[Mutant], tests: Sequence[str], workers: int) -> list[Mutant]:
-    """The mutants that no test notices."""
+    """Return the mutants that no test notices."""
     outside = [mutant for mutant in mutants if not mutant.runs]
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         answer = _inside(module, [mutant for mutant in mutants if mutant.runs], tests, workers, folder)
@@ -61,14 +61,14 @@ def survivors(module: str, source: str, mutants: Sequence[Mutant], tests: Sequen
 
 
 class _Answer(NamedTuple):
-    """What is known when the faults in functions were tried: those that nobody noticed, and which tests are quick."""
+    """The unnoticed faults in functions, and the fast tests."""
 
     alive: list[Mutant]
     quick: list[str]
 
 
 def _inside(module: str, mutants: Sequence[Mutant], tests: Sequence[str], workers: int, folder: str) -> _Answer:
-    """Try the faults in functions; in a child, so that this process never imports what is tested."""
+    """Test the faults in functions, in a child, so that this process never imports the tested module."""
     told = f"{folder}/answer"
     if not (pid := os.fork()):
         try:
@@ -86,7 +86,7 @@ def _inside(module: str, mutants: Sequence[Mutant], tests: Sequence[str], worker
 
 
 class _Nursery:
-    """Children that have a mutant each, a few at a time."""
+    """Children with one mutant each, a few at a time."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -94,7 +94,7 @@ class _Nursery:
         self._survivors: list[Mutant] = []
 
     def bear(self, mutant: Mutant, life: Callable[[], int]) -> None:
-        """Start a child that ends with whether it noticed its fault."""
+        """Start a child whose exit status shows whether it noticed its fault."""
         while len(self._living) >= self._workers:
             self._bury()
         sys.stdout.flush()
@@ -119,7 +119,7 @@ class _Nursery:
             self._survivors.append(mutant)
 
     def survivors(self) -> list[Mutant]:
-        """Those that nobody noticed, when all are done."""
+        """Wait for all children and return the unnoticed mutants."""
         while self._living:
             self._bury()
         return self._survivors
@@ -129,7 +129,7 @@ class _Nursery:
 
 
 class _Session:
-    """The pytest session that runs the tests once as they are, and then in a child per mutant."""
+    """A pytest plugin that runs the tests once unchanged, and then in a child per mutant."""
 
     def __init__(self, module: str, mutants: Sequence[Mutant], workers: int) -> None:
         self._module = module
@@ -141,7 +141,7 @@ class _Session:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Note which functions a test comes into, and how long it takes."""
+        """Record which functions a test calls, and how long it takes."""
         path = sys.modules[self._module].__file__
         seen: set[str] = set()
 
@@ -159,7 +159,7 @@ class _Session:
             self._comes_to.setdefault(name.split(".<locals>")[0], set()).add(item.nodeid)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """All tests once, then the right ones for each mutant."""
+        """Run all tests once, then the relevant ones for each mutant."""
         run_tests(session)
         items = {item.nodeid: item for item in session.items}
         nursery = _Nursery(self._workers)
@@ -170,7 +170,7 @@ class _Session:
         return True
 
     def quick(self, names: Iterable[str] | None = None) -> list[str]:
-        """Of these tests, or of all, the quickest first, as many as may run for one mutant."""
+        """Return the fastest of these tests, or of all, as many as may run for one mutant."""
         chosen, work = [], 0.0
         for name in sorted(self._seconds if names is None else names, key=lambda name: (self._seconds[name], name)):
             work += self._seconds[name]
@@ -193,22 +193,22 @@ class _Session:
 
 
 class _Clock:
-    """Ends a process in which a test does far more work than it should."""
+    """End a process in which a test takes far more CPU time than it should."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds = seconds
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Wind it up anew."""
+        """Restart the timer."""
         signal.setitimer(signal.ITIMER_PROF, _CPU_OF_A_TEST + 2 * self._seconds[item.nodeid])
 
 
 def _patch(module: ModuleType, mutant: Mutant) -> None:
-    """Give a function the code of its mutant, wherever it is held already."""
+    """Replace the code of a function by that of its mutant, wherever it is referenced."""
     assert module.__file__ is not None
     code = compile(mutant.source, module.__file__, "exec", dont_inherit=True)
     wanted = {part.co_qualname: part for part in _codes(code)}
-    gc.unfreeze()  # else functions that are known since before the tests are not among the objects
+    gc.unfreeze()  # otherwise functions that were frozen before the tests are missing from the objects
     found = False
     for thing in gc.get_objects():
         if isinstance(thing, FunctionType) and thing.__code__.co_filename == module.__file__:
@@ -220,7 +220,7 @@ def _patch(module: ModuleType, mutant: Mutant) -> None:
 
 
 def _forget_answers(module: ModuleType) -> None:
-    """Make cached functions run again."""
+    """Clear the caches of cached functions."""
     for thing in vars(module).values():
         if isinstance(thing, functools._lru_cache_wrapper):
             thing.cache_clear()
@@ -233,7 +233,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-# -- faults outside of functions
+# -- faults outside functions
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

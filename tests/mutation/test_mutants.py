@@ -1,4 +1,4 @@
-"""Which faults are put into a source, and that the list of those which nobody notices is in step with it."""
+"""The faults that are put into a source, and the consistency of the list of survivors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def changes(source: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_a_line_has_the_faults_that_people_make(line: str, faults: list[str]) -> None:
-    """One change at a time, and the rest of the line stays."""
+    """Each mutant has one change, and the rest of the line stays."""
     assert changes(line) == faults
 
 
@@ -37,19 +37,19 @@ def test_a_line_has_the_faults_that_people_make(line: str, faults: list[str]) ->
     "line", ['"""A text."""', "x: int", "import a", "x = f'{1 + 1}'", "x = 'words for people'", "from a import b"]
 )
 def test_what_does_nothing_is_left_alone(line: str) -> None:
-    """Docstrings, annotations, imports, the insides of f-strings and texts."""
+    """Docstrings, annotations, imports, the contents of f-strings and texts are not mutated."""
     assert changes(line) == []
 
 
 def test_an_exception_that_is_not_caught_is_a_fault() -> None:
-    """Of a group, each one may be forgotten."""
+    """Each exception of a tuple may be dropped."""
     found = mutants_of("def f():\n    try:\n        g()\n    except (A, B):\n        return 1\n")
     assert [mutant.after for mutant in found] == ["except (B,):", "except (A,):", "pass", "return None", "return 2"]
     assert all(mutant.function == "f" and mutant.runs for mutant in found)
 
 
 def test_defaults_and_classes_are_made_at_import() -> None:
-    """They are told apart from what a function does."""
+    """Faults at import are distinguished from those in a function's body."""
     found = mutants_of("class A:\n    x = 1\n    def f(self, y=2):\n        return y\n")
     assert [(mutant.function, mutant.runs, mutant.after) for mutant in found] == [
         ("A", False, "x = 2"),
@@ -60,7 +60,7 @@ def test_defaults_and_classes_are_made_at_import() -> None:
 
 @pytest.mark.parametrize("module", PROOFS)
 def test_every_mutant_is_python_and_every_listed_survivor_is_one(module: str) -> None:
-    """A survivor whose line has changed is tried anew; each has a reason why nobody could notice it."""
+    """A survivor whose line has changed is tested again; each has a reason why it cannot be noticed."""
     mutants = mutants_of(source_of(module))
     for mutant in mutants[::25]:
         ast.parse(mutant.source)

@@ -1,4 +1,4 @@
-"""An S3 server for all tests here."""
+"""An S3 server for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from s3_rig import S3, new_s3
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
-    """A server that is there."""
+    """A running S3 server."""
     with new_s3() as server:
         yield server

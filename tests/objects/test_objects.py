@@ -1,4 +1,4 @@
-"""Large content in a real S3 server, and what is said when that cannot be reached."""
+"""Large content in a real S3 server, and the errors when it cannot be reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BUCKETS = count()
 
 @pytest.fixture
 def address(s3: S3, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A place that nobody has used."""
+    """An unused address."""
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     return f"s3://sessile/{next(_BUCKETS)}"
@@ -42,7 +42,7 @@ class TestObjectBlobs(BlobContract):
 
 
 def test_a_session_keeps_its_large_content_there(address: str, tmp_path: Path) -> None:
-    """Nothing of it lies in the root, and every machine that has the address reads it."""
+    """No blob is in the root, and every store with the address reads the content."""
     store = Store(tmp_path, blobs=address)
     session = store.create("/work/app", publish=True)
     text = "x" * 600_000
@@ -57,7 +57,7 @@ def test_a_session_keeps_its_large_content_there(address: str, tmp_path: Path) -
 
 
 def test_blobs_that_lie_in_the_root_are_found_after_a_move(address: str, tmp_path: Path) -> None:
-    """Nobody has to move them first."""
+    """Existing blobs in the root are still read, without moving them."""
     text = "y" * 600_000
     session = Store(tmp_path).create("/work/app", publish=True)
     entry = session.append_message(user(text)).id
@@ -67,7 +67,7 @@ def test_blobs_that_lie_in_the_root_are_found_after_a_move(address: str, tmp_pat
 
 
 def test_sync_brings_blobs_from_a_folder_to_objects_and_back(address: str, tmp_path: Path) -> None:
-    """Each store has its own place for them."""
+    """Each store keeps its blobs in its own place."""
     here, there, again = Store(tmp_path / "a"), Store(tmp_path / "b", blobs=address), Store(tmp_path / "c")
     here.create("/work/app", publish=True).append_message(user("z" * 600_000))
     assert [done.blobs for done in sync(here, there)] == [1]
@@ -77,7 +77,7 @@ def test_sync_brings_blobs_from_a_folder_to_objects_and_back(address: str, tmp_p
 
 
 def test_a_damaged_object_is_told_and_not_shown(address: str, tmp_path: Path) -> None:
-    """What is read is checked against its name."""
+    """Content is checked against its hash."""
     import obstore
     from obstore.store import from_url
 
@@ -97,7 +97,7 @@ def test_a_damaged_object_is_told_and_not_shown(address: str, tmp_path: Path) ->
 def test_a_place_that_cannot_be_used_is_told_with_a_hint_and_without_keys(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, error: type[SessileError]
 ) -> None:
-    """The entry that needs it is not appended."""
+    """The entry that needs it is not appended, and the error does not contain the keys."""
     monkeypatch.setenv(name, value)
     session = Store(tmp_path, blobs=address).create("/work/app", publish=True)
     with pytest.raises(error) as told:
@@ -109,7 +109,7 @@ def test_a_place_that_cannot_be_used_is_told_with_a_hint_and_without_keys(
 
 @pytest.mark.parametrize("url", ["s4:/x", "foo://x"])
 def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, url: str) -> None:
-    """Before anything is stored elsewhere, and in words of ours."""
+    """An invalid address is refused before anything is stored, with our own message."""
     with pytest.raises(InvalidConfig) as told:
         Store(tmp_path, blobs=url)
     assert told.value.message == "invalid URL of an object store" and told.value.path == url
@@ -117,6 +117,6 @@ def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, url: str) ->
 
 
 def test_a_store_without_objects_does_not_load_the_library(tmp_path: Path) -> None:
-    """It is an extra."""
+    """The library is an optional extra."""
     code = f"import sys, sessile; sessile.Store({str(tmp_path)!r}).create('/w', publish=True); print('obstore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,4 +1,4 @@
-"""Programs that do something at the same moment, each in a process of its own."""
+"""Run programs at the same moment, each in its own process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def gate():
 
 @contextmanager
 def program(script: str, url: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A program that has come as far as `gate()`; it is killed at the end of the block."""
+    """Start a program and wait until it has reached `gate()`. It is killed at the end of the block."""
     process = subprocess.Popen(
         [sys.executable, "-c", _HEAD + script, url, *arguments],
         stdin=subprocess.PIPE,
@@ -42,14 +42,14 @@ def program(script: str, url: str, *arguments: str) -> Iterator[subprocess.Popen
 
 
 def pass_gate(process: subprocess.Popen[str]) -> None:
-    """Let a program go on."""
+    """Let a program pass the gate."""
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
 def run_at_once(script: str, url: str, *arguments: str, number: int = 4) -> list[str]:
-    """What several programs print that pass the gate together."""
+    """Let several programs pass the gate together. Return their outputs."""
     with ExitStack() as stack:
         running = [stack.enter_context(program(script, url, *arguments)) for _ in range(number)]
         for process in running:

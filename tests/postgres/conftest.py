@@ -1,4 +1,4 @@
-"""The server that these tests share, and what stands on it."""
+"""The server and databases that these tests share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sessile.storage.postgres.schema import migrate
 
 @pytest.fixture
 def database(postgres_url: str) -> Iterator[Database]:
-    """An empty database with all its tables."""
+    """An empty database with all tables."""
     made = Database(postgres_url)
     migrate(made)
     yield made

@@ -1,4 +1,4 @@
-"""Journals in a database for tests: made from lines or from bytes, and looked at through the file system."""
+"""Journals in a database for tests: created from lines or bytes, and read through the file system."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ class Place:
         self._numbers = count()
 
     def path(self) -> str:
-        """A path that nothing has yet."""
+        """Return an unused path."""
         return f"{ROOT}/{os.getpid()}-{next(self._numbers)}.jsonl"
 
     def put(self, data: bytes, path: str | None = None) -> str:
-        """A file of bytes, as an import leaves it; gives its path."""
+        """Write a file of bytes, as an import does, and return its path."""
         path = path or self.path()
         atomic.replace(self.fs, path, [data])
         return path
 
     def taken_in(self, data: bytes) -> PostgresJournal:
-        """The journal that bytes become when they are opened for writing."""
+        """Return the journal that bytes become when they are opened for writing."""
         return self.journals.open(self.put(data))
 
     def content(self, path: str) -> bytes:
-        """The bytes of a file as the file system shows them."""
+        """Return the bytes of a file as the file system shows them."""
         return atomic.read_all(self.fs, path)
 
     def is_journal(self, path: str) -> bool:
-        """Whether a path means rows rather than bytes."""
+        """Return whether a path is stored as rows rather than bytes."""
         found = self.fs.names_in.look(path)
         assert found is not None
         return bool(found.journal)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self.leases.close()
         self.database.close()
 
 
 def place_at(url: str, *, patience: float = 10.0) -> Place:
-    """A place of its own, as another process has it; its tables are made if need be."""
+    """Return a separate place, as another process has it. Create missing tables."""
     database = Database(url, patience=patience)
     migrate(database)
     return Place(database, patience=patience)

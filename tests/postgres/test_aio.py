@@ -1,4 +1,4 @@
-"""The async facade over a store in a database: the same methods, under asyncio and trio."""
+"""The async facade of a store in a database has the same methods, under asyncio and trio."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 async def test_many_tasks_append_to_one_session_of_a_database(postgres_url: str) -> None:
-    """Every entry is there once, in one chain, also for another process."""
+    """Tasks that append at once make one chain with every entry once, and another process reads the same."""
     store = AsyncStore(Store(postgres_url))
     session = await store.create("/work/app", publish=True)
     async with anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""Bindings in a database: one decision at a time, whoever makes it, and readers who hear of everything."""
+"""Bindings in a database: changes are made one at a time, and readers see all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Stores = Callable[[], TableStore]
 
 @pytest.fixture
 def stores(postgres_url: str) -> Stores:
-    """The bindings of one agent, as several processes have them."""
+    """Return a function that opens the bindings of one agent, as separate processes do."""
     migrate(Database(postgres_url))
     return lambda: TableStore(PATH, BindingTable(Database(postgres_url), "main"), lambda: None)
 
@@ -46,7 +46,7 @@ def put(store: TableStore, **entries: SessionEntry | None) -> Changes:
 
 
 def test_what_one_writes_everybody_reads(stores: Stores) -> None:
-    """New, changed and removed entries alike; who has not looked since knows that."""
+    """Another process sees new, changed and removed entries, and a stale reader knows that it is stale."""
     one, two = stores(), stores()
     assert one.read() == {}
     put(one, a=entry(1), b=entry(2))
@@ -59,7 +59,7 @@ def test_what_one_writes_everybody_reads(stores: Stores) -> None:
 
 
 def test_only_what_changed_is_read_again(stores: Stores) -> None:
-    """Of a thousand entries one comes, and the others are the very same objects."""
+    """After one change among a thousand entries, the others stay the same objects."""
     one, two = stores(), stores()
     put(one, **{f"k{number}": entry(number) for number in range(1000)})
     before = two.load().entries
@@ -70,7 +70,7 @@ def test_only_what_changed_is_read_again(stores: Stores) -> None:
 
 
 def test_a_change_is_decided_on_what_is_there(stores: Stores) -> None:
-    """Somebody who knows an older revision is asked again, on the newest one."""
+    """A change that was based on an old revision is decided again on the newest one."""
     one, two = stores(), stores()
     put(one, a=entry(1))
     two.read()
@@ -78,7 +78,7 @@ def test_a_change_is_decided_on_what_is_there(stores: Stores) -> None:
 
     def raise_it(entries: Entries) -> Changes:
         if not asked:
-            put(one, a=entry(5))  # at the worst moment
+            put(one, a=entry(5))  # between reading and writing
         asked.append(entries["a"]["inputTokens"])
         return {"a": entries["a"].changed({"inputTokens": entries["a"]["inputTokens"] + 1})}
 
@@ -88,7 +88,7 @@ def test_a_change_is_decided_on_what_is_there(stores: Stores) -> None:
 
 
 def test_sums_of_many_writers_are_sums(stores: Stores) -> None:
-    """Nothing that was counted is lost, however many count at once."""
+    """Concurrent counts add up and none is lost."""
     put(stores(), a=entry(0), b=entry(0))
 
     def count() -> None:
@@ -105,7 +105,7 @@ def test_sums_of_many_writers_are_sums(stores: Stores) -> None:
 
 
 def test_what_is_not_changed_is_not_written(stores: Stores) -> None:
-    """The revision stays, so that nobody has to read anything."""
+    """Writing an unchanged entry keeps the revision, so other processes do not read again."""
     store = stores()
     put(store, a=entry(1))
     revision = store.look()
@@ -114,7 +114,7 @@ def test_what_is_not_changed_is_not_written(stores: Stores) -> None:
 
 
 def test_a_change_that_raises_changes_nothing(stores: Stores) -> None:
-    """Such as one that finds another session than it expects."""
+    """For example, a change that finds an unexpected session writes nothing."""
     store = stores()
 
     def refuse(entries: Entries) -> Changes:
@@ -126,7 +126,7 @@ def test_a_change_that_raises_changes_nothing(stores: Stores) -> None:
 
 
 def test_keys_of_all_kinds_keep_their_letters(stores: Stores) -> None:
-    """Quotes, half an emoji, nothing at all; and texts come back as they were written."""
+    """Keys with quotes, half an emoji or no characters, and their texts, are returned unchanged."""
     keys = ["", 'a"b', "\\", "\ud83d", "Größe", "a\nb", "a\0b"]
     put(stores(), **{key: SessionEntry({"sessionId": "x", "text": key}) for key in keys})
     found = stores().read()
@@ -136,7 +136,7 @@ def test_keys_of_all_kinds_keep_their_letters(stores: Stores) -> None:
 
 
 def test_a_text_that_is_no_entry_is_told(stores: Stores, postgres_url: str) -> None:
-    """Somebody has changed the table by hand."""
+    """An invalid row, for example after a manual edit, raises `BrokenStore`."""
     put(stores(), a=entry(1))
     Database(postgres_url).query("UPDATE binding SET body = '[1]'")
     with pytest.raises(BrokenStore):
@@ -144,7 +144,7 @@ def test_a_text_that_is_no_entry_is_told(stores: Stores, postgres_url: str) -> N
 
 
 def breaking(monkeypatch: pytest.MonkeyPatch, *, behind: bool) -> None:
-    """Let the connection break before a change is made, or behind it; once."""
+    """Break the connection once, before a change is made or after it."""
     query = Database.query
     broken: list[bool] = []
 
@@ -163,7 +163,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, *, behind: bool) -> None:
 def test_a_change_is_made_once_though_the_connection_breaks(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
-    """It is looked up whether it was made; a sum is not added twice, and not forgotten."""
+    """After a broken connection the store checks whether the change was made: it is applied exactly once."""
     store = stores()
     put(store, a=entry(1))
     breaking(monkeypatch, behind=behind)
@@ -174,7 +174,7 @@ def test_a_change_is_made_once_though_the_connection_breaks(
 def test_a_change_of_which_nobody_can_tell_whether_it_was_made_is_told(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others have written over it before it could be looked up."""
+    """If another process wrote before the check, `OutcomeUnknown` is raised."""
     store, other = stores(), stores()
     put(store, a=entry(1))
     revision = BindingTable.revision
@@ -196,7 +196,7 @@ def test_a_change_of_which_nobody_can_tell_whether_it_was_made_is_told(
 
 
 def test_a_store_file_of_another_program_is_imported_and_can_be_written_again(postgres_url: str) -> None:
-    """Its keys become those of the table; as a text they are a store file that the other program reads."""
+    """The imported keys are stored in the table, and written back they are a valid store file."""
     store = Store(postgres_url)
     theirs = parse_store(b'{"agent:main:main": {"sessionId": "a", "updatedAt": 5, "future": 1.50}}').entries
     states = [
@@ -216,7 +216,7 @@ def test_a_store_file_of_another_program_is_imported_and_can_be_written_again(po
 
 
 def test_conversations_in_a_database_are_those_of_a_folder(postgres_url: str, tmp_path: Path) -> None:
-    """The same messages, resets, patches and deletions leave the same bindings and the same sessions."""
+    """The same messages, resets, patches and deletions leave the same bindings and sessions."""
     found = []
     for root in (postgres_url, tmp_path):
         store = Store(root, clock=Clock(), random=numbered("same"))

@@ -1,4 +1,4 @@
-"""The catalog of a store in a database: it says what the catalog of a folder says, and reads only what is new."""
+"""The catalog of a store in a database gives the same answers as that of a folder, and reads only what is new."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Step = tuple[str, int, str]
 
 @pytest.fixture
 def twins(database: Database, leases: Leases) -> Iterator[Twins]:
-    """An empty database and an empty folder."""
+    """An empty database and an empty folder with the same paths."""
     made = Twins(database, leases)
     yield made
     made.close()
@@ -64,7 +64,7 @@ def some_sessions(twins: Twins) -> tuple[str, str, str]:
 
 @pytest.mark.parametrize("depth", ["look", "count", "index"])
 def test_a_catalog_says_what_that_of_a_folder_says(twins: Twins, depth: str) -> None:
-    """Rows, their order, words, usage and facets are the same, however deep it looked."""
+    """Rows, their order, words, usage and facets are the same at every depth."""
     some_sessions(twins)
     assert twins.catch_up(depth).changed == 3
     twins.assert_same(*QUERIES)
@@ -73,7 +73,7 @@ def test_a_catalog_says_what_that_of_a_folder_says(twins: Twins, depth: str) -> 
 
 
 def test_the_demo_is_the_same(twins: Twins) -> None:
-    """Sessions with branches, labels, sub-agents, images and what people wrote, some of them as files of bytes."""
+    """The demo has sessions with branches, labels, sub-agents and images, some of them as files of bytes."""
     for number, session in enumerate(demo_sessions(START * 1000)):
         path = twins.path(session.file_name.removesuffix(".jsonl"), f"--{session.cwd.strip('/').replace('/', '-')}--")
         twins.put(path, b"".join(session.content()), take_in=number % 3 > 0)
@@ -108,7 +108,7 @@ WANTED = [
 
 @pytest.mark.parametrize("depth", ["look", "index"])
 def test_a_filter_lets_the_same_through(twins: Twins, depth: str) -> None:
-    """Whatever it asks for: rows, their order and total, what is hidden, what could not be judged, and all facets."""
+    """Every filter gives the same rows, order, total, hidden and unjudged counts, facets and usage."""
     some_sessions(twins)
     usage = {"input": 10, "totalTokens": 18, "cost": {"total": 0.25}}
     used = entry("message", "a2", "u1", message=assistant("x", model="M2") | {"usage": usage, "stopReason": "error"})
@@ -127,7 +127,7 @@ def test_a_filter_lets_the_same_through(twins: Twins, depth: str) -> None:
 
 
 def test_times_choose_sessions(twins: Twins) -> None:
-    """By the database's own times of modification."""
+    """Filters by time use the modification times of the database."""
     some_sessions(twins)
     twins.catch_up()
     first, *_, last = sorted(row.modified for row in twins.catalog.list(EVERYTHING).rows)
@@ -138,13 +138,13 @@ def test_times_choose_sessions(twins: Twins) -> None:
 
 @pytest.mark.parametrize("wanted", [Filter(sort="colour"), Filter(hide=("blue",)), Filter(has=("wings",))], ids=repr)
 def test_a_filter_that_means_nothing_is_refused(twins: Twins, wanted: Filter) -> None:
-    """With the names that it could have meant."""
+    """A filter with an unknown name raises `InvalidQuery`."""
     with pytest.raises(InvalidQuery):
         twins.catalog.list(wanted)
 
 
 def lines_of(number: int, text: str) -> list[dict[str, Any]]:
-    """Some entries of the next kind."""
+    """Return entries of the next kind."""
     kinds: list[dict[str, Any]] = [
         said(f"e{number}", f"e{number - 1}", text),
         entry("message", f"e{number}", f"e{number // 2}", message=assistant(text, model=f"m{number % 2}")),
@@ -157,7 +157,7 @@ def lines_of(number: int, text: str) -> list[dict[str, Any]]:
 
 
 def apply(twins: Twins, step: Step, number: int) -> None:
-    """Let the same happen in both."""
+    """Apply a step to both stores."""
     how, which, text = step
     path = twins.path(f"s{which}")
     known = twins.known.get(path)
@@ -177,7 +177,7 @@ def apply(twins: Twins, step: Step, number: int) -> None:
         data += {"torn": b'{"type":"mess', "damaged": b"garbage\n" + data[-9:], "bytes": b""}.get(how, b"")
         twins.put(path, data, take_in=how != "bytes")
         twins.known.pop(path, None)
-        if how != "torn":  # an append would end the line first
+        if how != "torn":  # an append would end the torn line first
             twins.known[path] = data
 
 
@@ -192,7 +192,7 @@ steps = st.lists(
 
 
 def test_a_catalog_that_followed_says_the_same(database: Database, leases: Leases) -> None:
-    """After sessions were made, appended to, replaced, damaged, renamed and deleted, however deep it looked in between."""
+    """The answers stay the same while sessions are created, appended to, replaced, damaged, renamed and deleted."""
     numbers = count()
 
     @settings(max_examples=12)
@@ -215,7 +215,7 @@ def test_a_catalog_that_followed_says_the_same(database: Database, leases: Lease
 
 
 def test_a_catalog_that_is_up_to_date_asks_little(twins: Twins) -> None:
-    """Two queries, however many sessions there are."""
+    """A catch-up without changes takes two queries for any number of sessions."""
     for number in range(30):
         twins.put(twins.path(f"s{number}"), journal(f"s{number}", said("u1", None, "alpha")))
     twins.catch_up()
@@ -225,7 +225,7 @@ def test_a_catalog_that_is_up_to_date_asks_little(twins: Twins) -> None:
 
 
 def test_only_new_rows_are_read(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an append to one of many sessions: a dozen queries, and of the lines only what is new and a little before it."""
+    """After an append to one of many sessions, a catch-up takes few queries and reads only the end of that session."""
     long = [said(f"e{n}", f"e{n - 1}" if n else None, f"alpha {n} " + "x" * 300) for n in range(3000)]
     path = twins.put(twins.path("long"), journal("long", *long))
     for number in range(30):
@@ -243,13 +243,13 @@ def test_only_new_rows_are_read(twins: Twins, monkeypatch: pytest.MonkeyPatch) -
     before = twins.database.count
     twins.catalog.catch_up([twins.place], depth="index")
     assert twins.database.count - before <= 16
-    assert sum(len(stretch.data) for stretch in read) < 12_000  # of more than a million
+    assert sum(len(stretch.data) for stretch in read) < 12_000  # of more than a million bytes
     twins.twin.catch_up([twins.place], depth="index")
     twins.assert_same("omega", "alpha")
 
 
 def test_appending_writes_nothing_to_the_catalog(twins: Twins) -> None:
-    """It is pulled by whoever asks, and never pushed."""
+    """The catalog is updated when it is queried, not by appends."""
     path, *_ = some_sessions(twins)
     twins.catch_up()
     before = dump(twins.database)
@@ -258,13 +258,13 @@ def test_appending_writes_nothing_to_the_catalog(twins: Twins) -> None:
 
 
 def dump(database: Database) -> list[Any]:
-    """All that the tables of the catalog hold, but for who is at work."""
+    """Return the contents of the catalog's tables, except which process is working."""
     rows = database.query("SELECT * FROM (SELECT * FROM catalog ORDER BY path) c")
     return [rows, database.query("SELECT * FROM passage ORDER BY number, start, field")]
 
 
 def test_a_long_session_is_read_in_steps(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read of it is kept at each step, and a catch-up that is interrupted goes on there."""
+    """Every step is stored, and an interrupted catch-up continues there."""
     monkeypatch.setattr(listings, "_STEP", 2000)
     some_sessions(twins)
     told: list[Progress] = []
@@ -285,7 +285,7 @@ def test_a_long_session_is_read_in_steps(twins: Twins, monkeypatch: pytest.Monke
 
 
 def test_a_deadline_leaves_the_rest_for_later(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every session is looked at; the rest is said to be uncounted, and no words are written twice when it goes on."""
+    """Repeated catch-ups with an expired deadline complete the catalog, and index no word twice."""
     monkeypatch.setattr(listings, "_GROUP", 1)
     some_sessions(twins)
     for _ in range(3):
@@ -295,7 +295,7 @@ def test_a_deadline_leaves_the_rest_for_later(twins: Twins, monkeypatch: pytest.
     twins.assert_same(*QUERIES)
 
 
-# -- several at once
+# -- several processes
 
 
 def _follow(url: str, place: str, ready: Any) -> None:
@@ -313,7 +313,7 @@ def _follow(url: str, place: str, ready: Any) -> None:
 def test_processes_that_catch_up_at_once_double_nothing(
     twins: Twins, postgres_url: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three at once, with small steps and with large ones: each word is there once, and each counts once."""
+    """Three processes that catch up at once, in small or large steps, index and count everything once."""
     monkeypatch.setattr(listings, "_STEP", step)
     monkeypatch.setattr(listings, "_GROUP", 20_000)
     monkeypatch.setattr(listings, "_LOOKS", 3)
@@ -340,7 +340,7 @@ def test_processes_that_catch_up_at_once_double_nothing(
 
 
 def test_what_another_has_written_meanwhile_is_not_written_again(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that was slow finds the row at another revision, and lets it be."""
+    """A slow process finds the row at another revision and does not write it."""
     some_sessions(twins)
     other = PostgresCatalog(twins.fs, twins.database, ROOT, AGENTS)
     busy: list[bool] = []
@@ -360,11 +360,11 @@ def test_what_another_has_written_meanwhile_is_not_written_again(twins: Twins, m
     assert passages == 2 + 2 + 60
 
 
-# -- coming and going
+# -- deleting, renaming and restoring
 
 
 def test_deleted_renamed_and_restored_sessions_are_followed(twins: Twins) -> None:
-    """To the trash and back, as the store does it; words of what is gone are gone."""
+    """The catalog follows sessions to the trash and back, and forgets the words of deleted ones."""
     a, b, c = some_sessions(twins)
     twins.catch_up()
     for fs in (twins.fs, twins.folder):
@@ -386,7 +386,7 @@ def test_deleted_renamed_and_restored_sessions_are_followed(twins: Twins) -> Non
 
 
 def test_tables_that_are_gone_are_made_again(twins: Twins) -> None:
-    """Whoever drops them loses nothing: the next question finds all, without another catch-up."""
+    """After the tables were dropped, the next query finds everything without an explicit catch-up."""
     some_sessions(twins)
     twins.catch_up()
     for table in ("catalog", "passage"):
@@ -399,7 +399,7 @@ def test_tables_that_are_gone_are_made_again(twins: Twins) -> None:
 
 
 def test_sub_agents_and_archives_are_known_as_such(twins: Twins) -> None:
-    """What lies in a session's folder belongs to it, and where a session stands beside its archive, it counts."""
+    """Files in a session's folder are its sub-agents, and a session is preferred to its archive."""
     path, *_ = some_sessions(twins)
     deep = journal("agent", said("u1", None, "alpha of an agent"))
     twins.put(f"{artifacts_of(path)}/agent-1.jsonl", deep)
@@ -415,7 +415,7 @@ def test_sub_agents_and_archives_are_known_as_such(twins: Twins) -> None:
 
 
 def test_what_lies_outside_is_not_listed_and_said_to_be_missing(twins: Twins) -> None:
-    """Other agents' folders lie on a machine; copies of their sessions in the database are listed."""
+    """Other agents' folders are not in the database, as a notice reports; kept copies in the database are listed."""
     some_sessions(twins)
     kept = f"{ROOT}/kept/claude"
     twins.put(f"{kept}/x.jsonl", journal("x", said("u1", None, "alpha kept")))
@@ -432,7 +432,7 @@ def test_what_lies_outside_is_not_listed_and_said_to_be_missing(twins: Twins) ->
 
 
 def test_a_file_of_bytes_is_read_on_too(twins: Twins) -> None:
-    """One that nobody has taken in yet, but that something appends to."""
+    """A file of bytes that is not a journal yet is read on after an append."""
     path = twins.put(
         twins.path("a"), journal("a", *(said(f"e{n}", None, f"alpha {n}") for n in range(50))), take_in=False
     )
@@ -448,7 +448,7 @@ def test_a_file_of_bytes_is_read_on_too(twins: Twins) -> None:
 
 @pytest.mark.parametrize("more", [b"", encode(said("n", None, "beta")) + b"\n"])
 def test_a_file_that_was_rewritten_in_place_is_read_anew(twins: Twins, more: bytes) -> None:
-    """Though it is the same file, with as many bytes as before, or with more of them."""
+    """A file rewritten in place is read again, even if it has the same size or grew."""
     data = journal("a", *(said(f"e{n}", None, f"alpha {n}") for n in range(50)))
     path = twins.put(twins.path("a"), data, take_in=False)
     twins.catch_up()
@@ -462,7 +462,7 @@ def test_a_file_that_was_rewritten_in_place_is_read_anew(twins: Twins, more: byt
 
 
 def test_a_fact_can_differ(twins: Twins) -> None:
-    """What these tests compare would show that a session is missing."""
+    """The comparison in these tests would notice a missing session."""
     some_sessions(twins)
     twins.catch_up()
     twins.folder.unlink(twins.path("a"))
@@ -471,7 +471,7 @@ def test_a_fact_can_differ(twins: Twins) -> None:
 
 
 def test_a_library_stands_on_it(postgres_url: str) -> None:
-    """Listing, finding, searching and scanning of a store in a database, as of one in a folder."""
+    """A library on a database lists, finds, searches and scans as one on a folder does."""
     with store_at(postgres_url) as store:
         session = begun(store)
         say(session, "about sesame")

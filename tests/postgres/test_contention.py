@@ -1,4 +1,4 @@
-"""Many at once: one wins where one can, nothing is lost or left over, in both kinds of transactions."""
+"""Concurrent calls: exactly one succeeds where only one can, and nothing is lost or left over, in both transaction modes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _STRICT = "&options=-c%20default_transaction_isolation%3Dserializable"
 
 @pytest.fixture(params=["", _STRICT], ids=["read-committed", "serializable"])
 def url(request: pytest.FixtureRequest, postgres_url: str) -> str:
-    """The address of a database, as PostgreSQL is and as CockroachDB is."""
+    """The address of a database, in the mode of PostgreSQL and in that of CockroachDB."""
     return postgres_url + str(request.param)
 
 
 @pytest.fixture
 def database(url: str) -> Iterator[Database]:
-    """An empty database with all its tables."""
+    """An empty database with all tables."""
     made = Database(url, durability="process", patience=60)
     migrate(made)
     yield made
@@ -43,12 +43,12 @@ def database(url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def files(database: Database, leases: Leases) -> PostgresFilesystem:
-    """Its files."""
+    """The files of the database."""
     return PostgresFilesystem(database, leases)
 
 
 def at_once(*calls: Callable[[], object]) -> list[object]:
-    """What calls answer that begin together, each in a thread; the number of an OSError counts as an answer."""
+    """Run calls in threads that start together. Return their results or negative errno values."""
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], object]) -> object:
@@ -64,7 +64,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
 
 
 def assert_whole(database: Database) -> None:
-    """Every name has its folder, every file as many names as it says, and every name its file."""
+    """Check that every name has its folder and file, and that link counts are correct."""
     homeless = """
         SELECT folder, base FROM name WHERE folder <> '' AND folder <> '/' AND NOT EXISTS (
             SELECT 1 FROM name AS above WHERE above.file IS NULL AND above.base <> ''
@@ -79,7 +79,7 @@ def assert_whole(database: Database) -> None:
 
 
 def test_of_eight_threads_one_makes_a_name(files: PostgresFilesystem, database: Database) -> None:
-    """Files, folders and links: one wins, the others are told EEXIST, and no file is left without a name."""
+    """For files, folders and links, one thread succeeds, the others get EEXIST, and no unnamed file is left."""
     put(files, f"{ROOT}/source", b"")
     for number in range(10):
         name = f"{ROOT}/{number}"
@@ -95,7 +95,7 @@ def test_of_eight_threads_one_makes_a_name(files: PostgresFilesystem, database: 
 
 
 def test_of_eight_threads_all_open_the_same_new_file(files: PostgresFilesystem, database: Database) -> None:
-    """Without O_EXCL everybody gets it, and it is one file."""
+    """Without O_EXCL all threads open the same file."""
     for number in range(10):
         fds = at_once(*[lambda: files.open(f"{ROOT}/{number}", os.O_CREAT | os.O_RDWR)] * 8)  # noqa: B023
         assert len({files.fstat(int(str(fd))).st_ino for fd in fds}) == 1
@@ -103,7 +103,7 @@ def test_of_eight_threads_all_open_the_same_new_file(files: PostgresFilesystem, 
 
 
 def test_of_four_processes_one_makes_each_name(files: PostgresFilesystem, database: Database, url: str) -> None:
-    """Each of forty names is made by one of them, with its content."""
+    """Each of forty names is created by one process, with its content."""
     script = """
 import os
 from sessile.storage import atomic
@@ -125,7 +125,7 @@ for number in range(40):
 
 
 def test_replacing_at_once_leaves_one_whole_file(files: PostgresFilesystem, database: Database) -> None:
-    """Six threads replace one file again and again while others read it: never missing, never mixed, nothing left over."""
+    """While six threads replace a file, readers always see one whole version, and nothing is left over."""
     path = f"{ROOT}/a"
     atomic.replace(files, path, [b"0" * 3000])
 
@@ -146,7 +146,7 @@ def test_replacing_at_once_leaves_one_whole_file(files: PostgresFilesystem, data
 
 
 def test_a_name_made_in_a_folder_that_goes_is_refused_or_kept(files: PostgresFilesystem, database: Database) -> None:
-    """Of making a file and removing its folder one succeeds, and no name is left without a folder."""
+    """Either creating the file or removing its folder succeeds, and no name is left without a folder."""
     for number in range(25):
         folder = f"{ROOT}/{number}"
         files.mkdir(folder)
@@ -159,7 +159,7 @@ def test_a_name_made_in_a_folder_that_goes_is_refused_or_kept(files: PostgresFil
 
 
 def while_being_made(database: Database, path: str, call: Callable[[], object]) -> object:
-    """What a call answers that meets a folder which is made but not yet committed, and must wait for it."""
+    """Run a call while a folder is created but not committed, and check that it waits. Return its result."""
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
     with ThreadPoolExecutor(1) as pool:
         with database.transaction() as cursor:
@@ -173,7 +173,7 @@ def while_being_made(database: Database, path: str, call: Callable[[], object]) 
 
 
 def test_a_folder_in_which_a_name_is_just_made_is_not_removed(files: PostgresFilesystem, database: Database) -> None:
-    """Who removes it waits for the maker, and then sees what was made."""
+    """Removing the folder waits for the other transaction and then sees the new name."""
     files.mkdir(f"{ROOT}/d")
     assert while_being_made(database, f"{ROOT}/d/new", lambda: files.rmdir(f"{ROOT}/d")) == -errno.ENOTEMPTY
     assert files.names(f"{ROOT}/d") == ["new"]
@@ -181,7 +181,7 @@ def test_a_folder_in_which_a_name_is_just_made_is_not_removed(files: PostgresFil
 
 
 def test_a_name_that_is_just_made_moves_with_its_folder(files: PostgresFilesystem, database: Database) -> None:
-    """Who moves the folder waits for the maker, and takes along what was made meanwhile."""
+    """Moving the folder waits for the other transaction and takes the new name along."""
     for folder in ("d", "d/e", "d/e/f"):
         files.mkdir(f"{ROOT}/{folder}")
     moved = while_being_made(database, f"{ROOT}/d/e/f/new", lambda: files.rename(f"{ROOT}/d", f"{ROOT}/m"))
@@ -191,7 +191,7 @@ def test_a_name_that_is_just_made_moves_with_its_folder(files: PostgresFilesyste
 
 
 def test_names_made_in_a_folder_that_moves_are_moved_or_refused(files: PostgresFilesystem, database: Database) -> None:
-    """Four threads make folders and files deep in a tree while it is moved to and fro; every one that was made is found."""
+    """Every file and folder created by four threads in a tree that is moved back and forth is found."""
     files.mkdir(f"{ROOT}/here")
     done = threading.Event()
     made: list[str] = []
@@ -226,7 +226,7 @@ def test_names_made_in_a_folder_that_moves_are_moved_or_refused(files: PostgresF
 
 
 def test_two_folders_that_move_into_each_other_stay_reachable(files: PostgresFilesystem, database: Database) -> None:
-    """One of the two moves is refused; no circle is cut off from the root."""
+    """One of the two moves is refused, so both folders stay reachable from the root."""
     for number in range(8):
         a, b = f"{ROOT}/a{number}", f"{ROOT}/b{number}"
         for folder in (a, b, f"{a}/deep", f"{b}/deep"):
@@ -240,7 +240,7 @@ def test_two_folders_that_move_into_each_other_stay_reachable(files: PostgresFil
 
 
 def test_links_are_counted_while_names_come_and_go(files: PostgresFilesystem, database: Database) -> None:
-    """Threads link, rename over and unlink the names of a few files; the counts are right in the end."""
+    """While threads link, rename and unlink the names of a few files, the link counts stay correct."""
     for name in "abcd":
         put(files, f"{ROOT}/{name}", name.encode())
 
@@ -275,7 +275,7 @@ files.close(fd)
 
 
 def test_a_lock_is_held_against_other_processes(files: PostgresFilesystem, url: str) -> None:
-    """A counter that four processes read and rewrite under the lock of its file misses no step."""
+    """A counter that four processes read and rewrite under its file's lock loses no increment."""
     put(files, f"{ROOT}/counter", b"0")
     script = """
 import os

@@ -1,4 +1,4 @@
-"""Statements and transactions: what fails says why, and nothing is done twice or half."""
+"""Statements and transactions: errors explain the failure, and nothing is done twice or partially."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.mission("B8")
 
 
 def everything_said(call: Callable[[], object]) -> tuple[SessileError, str]:
-    """The error that a call raises, and all text that its traceback and its causes show."""
+    """Return the error that a call raises, and the full text of its traceback and causes."""
     try:
         call()
     except SessileError as error:
@@ -38,7 +38,7 @@ def counter(database: Database) -> Database:
 
 
 def test_a_wrong_password_is_refused_and_never_shown(postgres_server: Server) -> None:
-    """The error names the user and says where passwords go; the password is in no part of it."""
+    """The error names the user and where to put the password; the password appears nowhere."""
     database = Database(postgres_server.url("s", user="guarded", password="open sesame 4711"))
     error, said = everything_said(lambda: database.query("SELECT 1"))
     assert isinstance(error, PermissionRefused) and error.errno == errno.EACCES
@@ -48,7 +48,7 @@ def test_a_wrong_password_is_refused_and_never_shown(postgres_server: Server) ->
 
 
 def test_the_right_password_is_used_and_not_shown(postgres_server: Server) -> None:
-    """A password in the address opens the door, and neither the address nor a failure shows it."""
+    """A password in the address is used, and neither the address nor an error shows it."""
     database = Database(postgres_server.url("s", user="guarded", password=PASSWORD))
     assert database.query("SELECT current_user::text") == [("guarded",)]
     error, said = everything_said(lambda: database.query("SELECT pg_terminate_backend(pg_backend_pid())"))
@@ -69,21 +69,21 @@ def test_the_right_password_is_used_and_not_shown(postgres_server: Server) -> No
     ],
 )
 def test_an_address_that_cannot_be_understood_is_refused_without_showing_it(url: str) -> None:
-    """It is InvalidConfig with an example, and no password."""
+    """An invalid address raises InvalidConfig with an example and without the password."""
     error, said = everything_said(lambda: Database(url))
     assert isinstance(error, InvalidConfig) and error.hint
     assert "secret" not in said.replace(repr(url), "")
 
 
 def test_a_durability_that_is_none_is_refused() -> None:
-    """There are two."""
+    """Only the two known durabilities are accepted."""
     with pytest.raises(Invalid, match="durability"):
         Database("postgresql://host/db", durability="maybe")
 
 
 @pytest.mark.parametrize(("durability", "setting"), [("power", "on"), ("process", "off")])
 def test_durability_is_what_the_server_is_asked_for(postgres_url: str, durability: str, setting: str) -> None:
-    """Only "power" waits for the disk of the server; settings in the address stay."""
+    """Only "power" waits for the server's disk; other settings in the address are kept."""
     database = Database(postgres_url + "&options=-c%20work_mem%3D5MB", durability=durability)
     sql = "SELECT current_setting('synchronous_commit'), current_setting('work_mem'), current_setting('search_path')"
     assert database.query(sql) == [(setting, "5MB", database.schema)]
@@ -91,7 +91,7 @@ def test_durability_is_what_the_server_is_asked_for(postgres_url: str, durabilit
 
 
 def test_a_transaction_that_stands_still_ends_and_frees_its_locks(counter: Database, postgres_url: str) -> None:
-    """Others get on; whoever slept finds that nothing was changed. The time is half a minute, or what the address says."""
+    """The server ends an idle transaction after 30 seconds or the time in the address, and rolls it back."""
     assert counter.query("SELECT current_setting('idle_in_transaction_session_timeout')") == [("30s",)]
     sleepy = Database(postgres_url + "&options=-c%20idle_in_transaction_session_timeout%3D100")
     with pytest.raises(Unreachable), sleepy.transaction() as cursor:
@@ -103,22 +103,22 @@ def test_a_transaction_that_stands_still_ends_and_frees_its_locks(counter: Datab
 
 
 def test_a_server_that_was_never_there_fails_at_once() -> None:
-    """The first connection is not waited for; the error says where and what to check."""
+    """The first connection is not retried; the error names the address and what to check."""
     began = time.monotonic()
     error, _ = everything_said(lambda: Database("postgresql://me@127.0.0.1:9/db").query("SELECT 1"))
-    assert isinstance(error, Unreachable) and time.monotonic() - began < 8  # of the 10 s that others are waited for
+    assert isinstance(error, Unreachable) and time.monotonic() - began < 8  # less than the 10 s for a known server
     assert "127.0.0.1" in str(error) and "hint: check that the server is running" in str(error)
 
 
 def test_a_database_that_is_missing_says_so(postgres_server: Server) -> None:
-    """The hint is the command that makes it."""
+    """The hint for a missing database is the command that creates it."""
     url = postgres_server.url().replace("/postgres?", "/nowhere?")
     error, _ = everything_said(lambda: Database(url).query("SELECT 1"))
     assert isinstance(error, Unreachable) and "createdb" in str(error.hint)
 
 
 def test_rights_that_are_missing_are_a_refusal(counter: Database, postgres_server: Server) -> None:
-    """A table that the user may not touch is PermissionRefused with a hint, and the connection goes on."""
+    """A table that the user may not access raises PermissionRefused with a hint, and the connection still works."""
     counter.query("CREATE ROLE onlooker")
     counter.query(f"GRANT USAGE ON SCHEMA {counter.schema} TO onlooker")
     with pytest.raises(PermissionRefused, match="permission denied") as caught:
@@ -128,7 +128,7 @@ def test_rights_that_are_missing_are_a_refusal(counter: Database, postgres_serve
 
 
 def test_a_server_that_only_reads_is_named_as_that(counter: Database, postgres_url: str) -> None:
-    """What a standby answers becomes EROFS with a hint."""
+    """The answer of a standby becomes EROFS with a hint."""
     reader = Database(postgres_url + "&options=-c%20default_transaction_read_only%3Don")
     with pytest.raises(StorageFailure, match="is read-only") as caught:
         reader.query("UPDATE counter SET value = 1")
@@ -137,7 +137,7 @@ def test_a_server_that_only_reads_is_named_as_that(counter: Database, postgres_u
 
 
 def test_a_stopped_server_is_unreachable_and_comes_back() -> None:
-    """Idle connections that the server closed are noticed before use; once it runs again everything goes on."""
+    """Idle connections that the server closed are noticed before use; after a restart everything works again."""
     with new_server() as server:
         database = Database(server.url(), patience=0.3)
         assert database.query("SELECT 1") == [(1,)]
@@ -148,7 +148,7 @@ def test_a_stopped_server_is_unreachable_and_comes_back() -> None:
         assert database.query("SELECT 2") == [(2,)]
         server.stop("immediate")
         server.start()
-        # Not `again`: the broken connection was seen before the statement was sent on it.
+        # Without `again`: the broken connection was noticed before the statement was sent.
         assert database.query("SELECT 3") == [(3,)]
         database.close()
 
@@ -167,7 +167,7 @@ def test_a_restart_is_waited_for() -> None:
 
 
 def test_a_statement_lost_with_its_connection_is_not_repeated(counter: Database) -> None:
-    """Nobody knows whether it was done, so the caller is told, once."""
+    """It is unknown whether the statement was executed, so the caller gets OutcomeUnknown."""
     sql = "WITH told AS (SELECT pg_terminate_backend(pg_backend_pid())) UPDATE counter SET value = value + 1 FROM told"
     with pytest.raises(OutcomeUnknown) as caught:
         counter.query(sql)
@@ -176,7 +176,7 @@ def test_a_statement_lost_with_its_connection_is_not_repeated(counter: Database)
 
 
 def test_a_statement_that_may_be_repeated_is(counter: Database) -> None:
-    """With `again` a broken connection is not seen."""
+    """With `again`, a statement is repeated after a broken connection."""
     lost = threading.Event()
     kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%%pg_sleep(0.61)%%' AND pid <> %s"
 
@@ -196,7 +196,7 @@ def test_a_statement_that_may_be_repeated_is(counter: Database) -> None:
 
 
 def test_a_transaction_lost_before_its_end_changed_nothing(counter: Database) -> None:
-    """That is known, so the error is Unreachable and not OutcomeUnknown."""
+    """A transaction that was not committed changed nothing, so the error is Unreachable and not OutcomeUnknown."""
     with pytest.raises(Unreachable), counter.transaction() as cursor:
         cursor.execute("UPDATE counter SET value = 9")
         cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -204,7 +204,7 @@ def test_a_transaction_lost_before_its_end_changed_nothing(counter: Database) ->
 
 
 def test_a_block_that_fails_is_undone(counter: Database) -> None:
-    """The error of the block comes out as it is, and the connection can be used on."""
+    """The block's own error is raised, and the connection can still be used."""
     with pytest.raises(KeyError), counter.transaction() as cursor:
         cursor.execute("UPDATE counter SET value = 9")
         raise KeyError("mine")
@@ -212,7 +212,7 @@ def test_a_block_that_fails_is_undone(counter: Database) -> None:
 
 
 def test_a_failure_that_the_block_swallows_is_not_taken_for_success(counter: Database) -> None:
-    """PostgreSQL answers COMMIT with a rollback then; that must not go unnoticed."""
+    """PostgreSQL answers COMMIT with a rollback after a suppressed error; this raises."""
     with pytest.raises(RuntimeError, match="the error was suppressed"), counter.transaction() as cursor:
         cursor.execute("UPDATE counter SET value = 9")
         with pytest.raises(psycopg.errors.UniqueViolation):
@@ -220,7 +220,7 @@ def test_a_failure_that_the_block_swallows_is_not_taken_for_success(counter: Dat
 
 
 def test_serialization_failures_are_tried_again(counter: Database) -> None:
-    """Four threads count in serializable transactions; every one of them is there, and some had to be repeated."""
+    """Four threads count in serializable transactions; every count is stored, and some transactions were repeated."""
     tries = []
 
     def count(cursor: Cursor) -> None:
@@ -236,7 +236,7 @@ def test_serialization_failures_are_tried_again(counter: Database) -> None:
 
 
 def test_a_single_statement_is_tried_again_too(counter: Database, postgres_url: str) -> None:
-    """In a database that is serializable by default nobody sees a serialization failure."""
+    """In a database that is serializable by default, single statements are repeated as well."""
     strict = Database(postgres_url + "&options=-c%20default_transaction_isolation%3Dserializable")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: strict.query("UPDATE counter SET value = value + 1 WHERE id = 1"), range(80)))
@@ -245,7 +245,7 @@ def test_a_single_statement_is_tried_again_too(counter: Database, postgres_url: 
 
 
 def test_a_deadlock_is_resolved(counter: Database) -> None:
-    """Two transactions that take two rows in opposite order both get done."""
+    """Two transactions that lock two rows in opposite order both complete."""
     both = threading.Barrier(2)
 
     def take(order: tuple[int, int]) -> None:
@@ -267,7 +267,7 @@ def test_a_deadlock_is_resolved(counter: Database) -> None:
 
 
 def test_contention_without_end_is_a_typed_error(counter: Database) -> None:
-    """After `patience` seconds the caller is told; outside `transact` at once."""
+    """After `patience` seconds a typed error is raised; outside `transact` it is raised at once."""
 
     def fail(cursor: Cursor) -> None:
         cursor.execute("DO $$ BEGIN RAISE EXCEPTION 'no luck' USING ERRCODE = 'serialization_failure'; END $$")
@@ -281,7 +281,7 @@ def test_contention_without_end_is_a_typed_error(counter: Database) -> None:
 
 
 def test_connections_are_few_and_waited_for(counter: Database) -> None:
-    """Thirty threads share ten connections; one that never becomes free is a typed error."""
+    """Thirty threads share ten connections; if none becomes free, a typed error is raised."""
     with ThreadPoolExecutor(30) as pool:
         pids = list(pool.map(lambda _: counter.query("SELECT pg_backend_pid() FROM pg_sleep(0.01)"), range(60)))
     assert len({pid for ((pid,),) in pids}) <= 10
@@ -297,7 +297,7 @@ def test_connections_are_few_and_waited_for(counter: Database) -> None:
 
 
 def test_statements_are_counted(counter: Database) -> None:
-    """One for each statement, and one each for the beginning and the end of a transaction."""
+    """Each statement counts once, and so do the start and the end of a transaction."""
     before = counter.count
     counter.query("SELECT 1")
     assert counter.count == before + 1
@@ -309,7 +309,7 @@ def test_statements_are_counted(counter: Database) -> None:
 
 
 def test_a_closed_database_opens_again(counter: Database) -> None:
-    """Closing lets go of the connections and of nothing else."""
+    """Closing releases only the connections."""
     first = counter.query("SELECT pg_backend_pid()")
     counter.close()
     second = counter.query("SELECT pg_backend_pid()")
@@ -321,7 +321,7 @@ def test_a_closed_database_opens_again(counter: Database) -> None:
 
 
 def test_a_forked_child_leaves_its_parents_connections_alone(counter: Database) -> None:
-    """Both go on with connections of their own, also after the child has ended."""
+    """Parent and child use separate connections, and the parent's still works after the child has ended."""
     [(mine,)] = counter.query("SELECT pg_backend_pid()")
     reading, writing = os.pipe()
     child = os.fork()

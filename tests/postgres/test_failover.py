@@ -1,4 +1,4 @@
-"""A server that is gone for good: its standby takes over, and nothing that was acknowledged is lost."""
+"""Failover: when a server is lost, its standby takes over and no acknowledged entry is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRITERS = 2
 
 @contextmanager
 def standby_of(primary: Server) -> Iterator[Server]:
-    """A second server that has everything as soon as the first one acknowledges it."""
+    """Run a synchronous standby, which has every change before the primary acknowledges it."""
     with tempfile.TemporaryDirectory(prefix="sessile-postgres-", ignore_cleanup_errors=True) as folder:
         standby = Server(Path(folder))
         own(standby.folder)
@@ -46,7 +46,7 @@ def standby_of(primary: Server) -> Iterator[Server]:
 
 
 def write(store: Store, number: int, enough: threading.Event, acknowledged: list[str], failures: list[str]) -> None:
-    """Append to a session, and note what was acknowledged; what failed is tried again under the same key."""
+    """Append to a session and record what was acknowledged; retry failures under the same key."""
     with store.create(f"/work/{number}", publish=True) as session:
         said = 0
         while not enough.is_set():
@@ -62,7 +62,7 @@ def write(store: Store, number: int, enough: threading.Event, acknowledged: list
 
 
 def test_what_was_acknowledged_is_there_behind_a_failover() -> None:
-    """The first server is stopped like a crash while others write; who has both addresses goes on at the second one."""
+    """The primary is stopped as in a crash during writes; clients with both addresses continue at the standby."""
     with new_server() as primary, standby_of(primary) as standby:
         hosts = f"{primary.folder},{standby.folder}"
         url = f"postgresql://postgres@/postgres?host={hosts}&target_session_attrs=read-write&schema=failover"

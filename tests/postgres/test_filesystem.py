@@ -1,4 +1,4 @@
-"""The file system in a database keeps the numbered behaviours of every other one, and answers as one in memory does."""
+"""The file system in a database keeps the numbered behaviours of all file systems, and behaves like the one in memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestPostgresFilesystem(FilesystemContract):
 
 
 class TestSerializableFilesystem(TestPostgresFilesystem):
-    """The same where every transaction is serializable, as in CockroachDB."""
+    """The same with serializable transactions, as in CockroachDB."""
 
     @pytest.fixture
     def database(self, postgres_url: str) -> Iterator[Database]:
@@ -55,7 +55,7 @@ class TestSerializableFilesystem(TestPostgresFilesystem):
         made.close()
 
 
-# The law: whatever is done, both file systems answer the same.
+# Both file systems give the same results for any sequence of calls.
 
 _NAMES = st.sampled_from(["a", "b", "ab", "a/a", "a/b", "a/a/b", "b/a", "ab/b", "a0", "a-/b", "a-"])
 _STEPS = st.one_of(
@@ -73,7 +73,7 @@ _STEPS = st.one_of(
 
 
 def do(files: Filesystem, root: str, step: tuple[object, ...]) -> object:
-    """What a step answers, or the number of its error."""
+    """Run a step. Return its result or the number of its error."""
     name, *arguments = step
     paths = [f"{root}/{one}" if isinstance(one, str) else one for one in arguments]
     call: Callable[..., object] = getattr(files, str(name)) if name != "put" else lambda *rest: put(files, *rest)
@@ -84,7 +84,7 @@ def do(files: Filesystem, root: str, step: tuple[object, ...]) -> object:
 
 
 def tree(files: Filesystem, path: str) -> dict[str, object]:
-    """Everything below a folder: names, contents and how many names a file has."""
+    """Return everything below a folder: names, contents and link counts."""
     found: dict[str, object] = {}
     waiting = [path]
     while waiting:
@@ -104,7 +104,7 @@ def tree(files: Filesystem, path: str) -> dict[str, object]:
 def test_names_mean_what_they_mean_in_memory(
     files: PostgresFilesystem, database: Database, steps: list[tuple[object, ...]]
 ) -> None:
-    """After any steps the answers, the errors and the trees are the same, and nothing is left over in the tables."""
+    """After any steps the results, errors and trees are the same, and the tables hold nothing unused."""
     database.query("DELETE FROM name WHERE folder LIKE '/sessile:postgresql%%'")
     database.query("DELETE FROM piece")
     database.query("DELETE FROM file")
@@ -132,7 +132,7 @@ _CHANGES = st.one_of(
 def test_bytes_are_what_they_are_in_memory(
     files: PostgresFilesystem, changes: list[tuple[str, object]], reads: list[tuple[int, int]]
 ) -> None:
-    """Whatever is appended, written and cut around the ends of pieces, every read is the same."""
+    """After any appends, writes and truncations around the ends of pieces, every read is the same."""
     memory = MemoryFilesystem()
     for place, root in ((files, ROOT), (memory, "")):
         error(place.unlink, f"{root}/a")
@@ -158,7 +158,7 @@ def test_bytes_are_what_they_are_in_memory(
 
 
 def test_a_large_write_is_taken_in_parts(files: PostgresFilesystem) -> None:
-    """No statement carries more than some megabytes; whoever writes all of it gets all of it."""
+    """A statement carries at most some megabytes; writing in a loop stores everything."""
     data = os.urandom(5 << 20)
     with opened(files, f"{ROOT}/a", _APPEND) as fd:
         assert 0 < files.write(fd, data) < len(data)
@@ -186,7 +186,7 @@ _ODD = [
 
 @pytest.mark.parametrize("name", _ODD)
 def test_odd_names_are_names(files: PostgresFilesystem, name: str) -> None:
-    """Bytes that are no text, quotes, blanks and long names come back as they were, for files and folders."""
+    """Names with invalid UTF-8, quotes, spaces and long names are returned unchanged, for files and folders."""
     files.mkdir(f"{ROOT}/{name}")
     put(files, f"{ROOT}/{name}/{name}", b"in it")
     files.rename(f"{ROOT}/{name}", f"{ROOT}/other")
@@ -210,7 +210,7 @@ def test_odd_names_are_names(files: PostgresFilesystem, name: str) -> None:
     ],
 )
 def test_what_is_no_name_is_refused_everywhere(files: PostgresFilesystem, path: str, code: int) -> None:
-    """Before anything is asked of the database, for every way to name something."""
+    """Invalid names are refused by every call before the database is asked."""
     put(files, f"{ROOT}/a", b"")
     bad = f"{ROOT}/{path}"
     assert error(files.open, bad, _APPEND) == code
@@ -223,7 +223,7 @@ def test_what_is_no_name_is_refused_everywhere(files: PostgresFilesystem, path: 
 
 
 def test_a_long_path_fits_into_the_index(files: PostgresFilesystem) -> None:
-    """The longest path that is allowed can be used, with bytes that do not compress."""
+    """The longest allowed path works, even with bytes that do not compress."""
     folder = ROOT
     while len(folder) + 257 < 1990:
         folder += "/" + os.urandom(127).hex()
@@ -234,7 +234,7 @@ def test_a_long_path_fits_into_the_index(files: PostgresFilesystem) -> None:
 
 
 def test_a_folder_with_many_names_moves_with_all_of_them(files: PostgresFilesystem, database: Database) -> None:
-    """Three thousand names in nested folders, and neighbours whose names begin alike stay where they are."""
+    """Moving a folder moves three thousand nested names, but not neighbours with a common prefix."""
     for folder in ("d", "d/e", "d/e/f", "d-", "d0", "dd", "d/e-"):
         files.mkdir(f"{ROOT}/{folder}")
         put(files, f"{ROOT}/{folder}/file", folder.encode())
@@ -255,7 +255,7 @@ def test_a_folder_with_many_names_moves_with_all_of_them(files: PostgresFilesyst
 
 
 def test_the_root_is_there_and_stays(files: PostgresFilesystem) -> None:
-    """`/` and the folder of the store exist from the beginning; `/` cannot be moved, removed or made."""
+    """`/` and the store's folder exist from the start; `/` cannot be moved, removed or created."""
     assert files.names("/") == [ROOT[1:]] and files.names(ROOT) == []
     assert (
         error(files.rmdir, "/")
@@ -271,14 +271,14 @@ def test_the_root_is_there_and_stays(files: PostgresFilesystem) -> None:
 
 
 def trips(database: Database, call: Callable[[], object]) -> int:
-    """How many statements a call sends."""
+    """Return the number of statements of a call."""
     before = database.count
     call()
     return database.count - before
 
 
 def test_common_calls_are_one_round_trip(files: PostgresFilesystem, database: Database) -> None:
-    """Looking, making, reading a small file, moving and removing cost one statement each; closing and syncing none."""
+    """Creating, writing, reading, moving and removing take one statement each; closing and syncing take none."""
     fds: list[int] = []
     path = f"{ROOT}/a"
     assert trips(database, lambda: files.mkdir(f"{ROOT}/d")) == 1
@@ -300,7 +300,7 @@ def test_common_calls_are_one_round_trip(files: PostgresFilesystem, database: Da
 
 
 def test_larger_calls_are_few_round_trips(files: PostgresFilesystem, database: Database) -> None:
-    """Making or replacing a file as a whole, and removing a folder."""
+    """Creating or replacing a whole file, and removing a folder, take few statements."""
     assert trips(database, lambda: atomic.replace(files, f"{ROOT}/a", [b"one"])) == 4
     assert trips(database, lambda: atomic.replace(files, f"{ROOT}/a", [b"two"])) == 9
     assert get(files, f"{ROOT}/a") == b"two"
@@ -309,7 +309,7 @@ def test_larger_calls_are_few_round_trips(files: PostgresFilesystem, database: D
 
 
 def test_what_opening_brought_along_is_told_once(files: PostgresFilesystem, database: Database) -> None:
-    """A second look through the same descriptor asks the database, and sees what has changed."""
+    """Data prefetched by `open` is used once; a second read asks the database and sees changes."""
     put(files, f"{ROOT}/a", b"old")
     with opened(files, f"{ROOT}/a", os.O_RDONLY) as fd:
         assert trips(database, lambda: (files.fstat(fd), files.read(fd, 9, 0), files.read(fd, 9, 3))) == 0
@@ -320,7 +320,7 @@ def test_what_opening_brought_along_is_told_once(files: PostgresFilesystem, data
 
 
 def test_whoever_waited_for_a_lock_sees_what_its_holder_did(files: PostgresFilesystem) -> None:
-    """What opening brought along is from before the wait, for whatever access it was opened."""
+    """After waiting for a lock, data prefetched by `open` is not used, for any access mode."""
     put(files, f"{ROOT}/a", b"old")
     for flags in (os.O_RDONLY, os.O_RDWR | os.O_APPEND):
         with opened(files, f"{ROOT}/a", flags) as waiting:
@@ -335,7 +335,7 @@ def test_whoever_waited_for_a_lock_sees_what_its_holder_did(files: PostgresFiles
 
 
 def test_files_without_a_name_go_after_a_while(files: PostgresFilesystem, database: Database) -> None:
-    """Removed and replaced files are kept for those who have them open, and swept later with all their pieces."""
+    """Removed and replaced files are kept for open descriptors, and swept later with all their pieces."""
     for name in ("kept", "removed", "replaced", "linked"):
         put(files, f"{ROOT}/{name}", b"x" * (PIECE + 1))
     files.link(f"{ROOT}/linked", f"{ROOT}/second")
@@ -351,7 +351,7 @@ def test_files_without_a_name_go_after_a_while(files: PostgresFilesystem, databa
 
 
 def test_whoever_removes_files_sweeps_at_times(files: PostgresFilesystem, database: Database) -> None:
-    """Nobody else has to: once a minute the removal of a file takes the old ones along."""
+    """Once a minute, removing a file also sweeps old unnamed files."""
     for name in "abc":
         put(files, f"{ROOT}/{name}", b"x")
     files.unlink(f"{ROOT}/a")
@@ -364,7 +364,7 @@ def test_whoever_removes_files_sweeps_at_times(files: PostgresFilesystem, databa
 
 
 def test_a_descriptor_of_a_file_that_was_swept_is_stale(files: PostgresFilesystem, database: Database) -> None:
-    """It says ESTALE and does not pretend that the file is empty."""
+    """A descriptor of a swept file raises ESTALE instead of reading an empty file."""
     with opened(files, f"{ROOT}/a", _APPEND) as fd:
         files.write(fd, b"x")
         files.unlink(f"{ROOT}/a")
@@ -373,7 +373,7 @@ def test_a_descriptor_of_a_file_that_was_swept_is_stale(files: PostgresFilesyste
 
 
 def test_a_temporary_file_leaves_nothing(files: PostgresFilesystem, database: Database) -> None:
-    """Closing it removes its rows; until then the sweep leaves it alone."""
+    """Closing a temporary file removes its rows; until then the sweep ignores it."""
     fd = files.temporary()
     files.write(fd, b"x")
     assert sweep(database, older_than=0) == 0

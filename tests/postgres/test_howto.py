@@ -1,4 +1,4 @@
-"""The how-to about databases, done as it says."""
+"""The how-to about databases works as written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADDRESS = "postgresql://me@db.example/agents"
 def test_the_blocks_of_the_page_do_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
 ) -> None:
-    """On a real server, whose address stands for the one of the page."""
+    """The code blocks run on a real server, whose address replaces that of the page."""
     blocks = blocks_of(PAGE)
     assert sum(ADDRESS in block.text for block in blocks) >= 3
     quoted = [

@@ -1,4 +1,4 @@
-"""A library on a database, with other agents' folders on this machine, answers as one on a folder with the same sessions."""
+"""A library on a database, with other agents' local folders, gives the same answers as one on a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = "/sessile:postgresql"
 
 
 class Pair:
-    """The same sessions in a folder and in a database, each with the same folders of pi and Claude Code beside it."""
+    """The same sessions in a folder and in a database, with the same folders of pi and Claude Code for both."""
 
     def __init__(self, home: Household, url: str) -> None:
         self.home = home
@@ -29,13 +29,13 @@ class Pair:
         ]
 
     def catch_up(self) -> None:
-        """Bring the folder's sessions to the database, and let both look at everything."""
+        """Sync the folder's sessions to the database, and let both libraries catch up."""
         list(sync(*self.stores))
         done = [library.catch_up("index") for library in self.libraries]
         assert (done[0].files, *done[0][3:]) == (done[1].files, *done[1][3:])
 
     def same(self, wanted: Filter) -> list[str]:
-        """The ids that both list, page by page as at once."""
+        """Check that both list the same, in pages and at once, and return the ids."""
         folder, database = ([_told(library, row) for row in library.list(wanted).rows] for library in self.libraries)
         assert database == folder
         assert self.libraries[0].list(wanted)[1:] == self.libraries[1].list(wanted)[1:]
@@ -52,7 +52,7 @@ class Pair:
 
 
 def _told(library: Library, row: SessionRow) -> dict[str, Any]:
-    """A row without what is another in every catalog."""
+    """Return a row without the values that differ between catalogs."""
     told = row._asdict() | {"agent": library.agent_of(row.path), "path": _placed(library, row.path)}
     del told["number"]
     return told
@@ -70,7 +70,7 @@ def pair(tmp_path: Path, postgres_url: str) -> Iterator[Pair]:
 
 
 def test_listings_are_merged_in_every_order(pair: Pair) -> None:
-    """All at once and page by page, with what is hidden and what could not be judged."""
+    """Lists are merged in every order, at once and in pages, with hidden and unjudged counts."""
     with pair.home.begin(pair.home.own, "Empty", cwd="/work/web"):
         pass
     pair.catch_up()
@@ -94,7 +94,7 @@ def test_listings_are_merged_in_every_order(pair: Pair) -> None:
 
 
 def test_facets_and_usage_are_those_of_all(pair: Pair) -> None:
-    """Also where a project is in one half and a folder of it in the other."""
+    """Facets and usage cover both halves, even if a project's sessions are in both."""
     pair.catch_up()
     folder, database = pair.libraries
     assert database.facets() == folder.facets()
@@ -104,7 +104,7 @@ def test_facets_and_usage_are_those_of_all(pair: Pair) -> None:
 
 
 def test_a_search_goes_to_both_halves(pair: Pair) -> None:
-    """Hits take turns, numbers are added up, and a filter chooses sessions of either."""
+    """Hits of both halves alternate, counts are added up, and a filter selects sessions of either half."""
     pair.catch_up()
     folder, database = (library.search("aardvark") for library in pair.libraries)
     assert {hit.entry_id for hit in database.hits} == {hit.entry_id for hit in folder.hits}
@@ -118,7 +118,7 @@ def test_a_search_goes_to_both_halves(pair: Pair) -> None:
 
 
 def test_a_session_that_was_imported_is_shown_once(pair: Pair) -> None:
-    """One's own copy; the original is hidden, and told. So it is with its sub-agents."""
+    """The imported copy is listed; the original is hidden and counted as such. The same applies to sub-agents."""
     path = pair.home.write_claude("Why?", "So.")
     agent = path.with_suffix("") / "subagents" / "agent-a1.jsonl"
     agent.parent.mkdir(parents=True)
@@ -135,7 +135,7 @@ def test_a_session_that_was_imported_is_shown_once(pair: Pair) -> None:
 
 
 def test_a_copy_that_was_kept_stands_for_its_original_when_that_is_gone(pair: Pair) -> None:
-    """Until then it is not listed beside it; it lies in the database."""
+    """A kept copy in the database is listed only when its original is gone."""
     path = pair.home.projects / "-work-web" / f"{CLAUDE}.jsonl"
     content = path.read_bytes()
     pair.catch_up()
@@ -154,7 +154,7 @@ def test_a_copy_that_was_kept_stands_for_its_original_when_that_is_gone(pair: Pa
 
 
 def test_a_copy_of_what_was_imported_is_hidden(pair: Pair) -> None:
-    """When the original is gone, one's own stands for both; it is in the other half."""
+    """When the original is gone, the imported session in the other half replaces the kept copy."""
     path = pair.home.write_claude("Why?", "So.")
     for store in pair.stores:
         import_session(store, str(path))
@@ -170,7 +170,7 @@ def test_a_copy_of_what_was_imported_is_hidden(pair: Pair) -> None:
 
 
 def test_who_looks_at_no_other_folder_has_no_second_half(tmp_path: Path, postgres_url: str) -> None:
-    """Nothing is written on the machine."""
+    """Without other agents' folders, nothing is written on the machine."""
     with Store(postgres_url) as store, store.create("/work/app", publish=True) as session:
         session.append_message({"role": "user", "content": "hello"})
         with Library(store, cache=str(tmp_path / "cache")) as library:

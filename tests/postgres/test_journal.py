@@ -1,4 +1,4 @@
-"""A journal in PostgreSQL keeps the numbered behaviours of every journal, and what a journal of a store must do besides."""
+"""A journal in PostgreSQL keeps the numbered behaviours of all journals, and the rules of a store's journals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def place(database: Database, leases: Leases) -> Place:
 
 
 class TestPostgresJournal(JournalContract):
-    """Rows of a table; every other handle is on connections of its own, as in another process."""
+    """Rows of a table; every second handle has its own connections, as in another process."""
 
     @pytest.fixture
     def create(self, place: Place, postgres_url: str) -> Iterator[Create]:
@@ -62,11 +62,11 @@ class TestPostgresJournal(JournalContract):
         other.close()
 
 
-# -- making
+# -- creating
 
 
 def test_a_journal_is_created_once(place: Place) -> None:
-    """The second who wants the name is refused, and what is there stays."""
+    """Creating the same path again raises, and the existing journal is unchanged."""
     path = f"{ROOT}/sessions/--w--/a.jsonl"
     place.journals.create(path, [HEADER + b"\n", chain("a")[0] + b"\n"])
     with pytest.raises(SessionExists) as refused:
@@ -77,7 +77,7 @@ def test_a_journal_is_created_once(place: Place) -> None:
 
 
 def test_lines_that_fail_in_the_middle_leave_nothing(place: Place) -> None:
-    """A journal is there whole or not at all."""
+    """A journal is created completely or not at all."""
     path = place.path()
 
     def failing() -> Iterator[bytes]:
@@ -97,7 +97,7 @@ def test_lines_without_a_header_make_no_journal(place: Place) -> None:
 
 
 def test_obtaining_makes_a_journal_once_and_fills_an_empty_file(place: Place) -> None:
-    """What has lines already keeps them, be it a journal or bytes."""
+    """`obtain` keeps existing lines, of a journal or of a file of bytes."""
     path, empty, bytes_ = place.path(), place.put(b""), place.put(HEADER + b"\n" + line("a"))
     for _ in range(2):
         place.journals.obtain(path, HEADER)
@@ -109,7 +109,7 @@ def test_obtaining_makes_a_journal_once_and_fills_an_empty_file(place: Place) ->
 
 @pytest.mark.parametrize("data", [b"", b"garbage\n", chain("a")[0] + b"\n", b'{"type":"session","id":5}\n'])
 def test_what_is_no_session_is_refused_and_stays_as_it_is(place: Place, data: bytes) -> None:
-    """For writing and for reading, as with files."""
+    """Opening for writing or reading raises and changes nothing, as with files."""
     path = place.put(data)
     for open_ in (place.journals.open, place.journals.read):
         with pytest.raises(NotASession):
@@ -129,7 +129,7 @@ def test_what_is_not_there_is_not_found(place: Place) -> None:
 
 
 def test_reading_a_file_of_bytes_leaves_it_one_and_writing_takes_it_in(place: Place) -> None:
-    """The bytes are the same before, between and after."""
+    """The bytes are the same before and after the conversion."""
     data = b"\xef\xbb\xbf" + HEADER + b"\r\n" + b"\n".join(chain("a", "b")) + b"\n\0\0torn"
     path = place.put(data)
     with closing(place.journals.read(path)) as reader:
@@ -144,7 +144,7 @@ def test_reading_a_file_of_bytes_leaves_it_one_and_writing_takes_it_in(place: Pl
 
 
 def test_a_journal_replaced_by_a_file_of_bytes_goes_on_in_it(place: Place) -> None:
-    """As when somebody restores a copy: an open handle takes it in and appends there."""
+    """After a copy was restored to its path, an open handle converts it and appends there."""
     journal = place.taken_in(HEADER + b"\n" + line("a") + b"\n")
     put(journal, line("b", "a"))
     place.put(HEADER + b"\n" + line("restored") + b"\n", journal.path)
@@ -157,7 +157,7 @@ def test_a_journal_replaced_by_a_file_of_bytes_goes_on_in_it(place: Place) -> No
 
 
 def test_a_renamed_journal_is_gone_on_with_by_its_own_handle_only(place: Place) -> None:
-    """Others find nothing under the old name any more: what they would write could be lost with the trash."""
+    """Other handles find nothing under the old name: what they wrote could be lost with the trash."""
     one, path = place.taken_in(HEADER + b"\n"), place.path()
     with closing(place.journals.open(one.path)) as two:
         one.rename(path)
@@ -177,7 +177,7 @@ def test_a_renamed_journal_is_gone_on_with_by_its_own_handle_only(place: Place) 
 def test_another_session_under_the_same_name_is_not_written_into(place: Place) -> None:
     journal = place.taken_in(HEADER + b"\n" + line("a") + b"\n")
     place.put(OTHER_HEADER + b"\n", journal.path)
-    assert contents(journal) == [line("a")]  # what is open stays readable
+    assert contents(journal) == [line("a")]  # an open handle can still read
     with pytest.raises(SessionNotFound, match="another session"):
         put(journal, line("b"))
     with pytest.raises(SessionNotFound):
@@ -205,7 +205,7 @@ def test_a_journal_in_the_trash_can_be_read_but_not_appended_to(place: Place) ->
 
 
 def test_the_old_journal_is_kept_under_its_name(place: Place) -> None:
-    """Byte for byte; and what is appended later is not in it."""
+    """The kept journal is identical byte for byte, and later appends do not change it."""
     before = HEADER + b"\n" + b"\n".join(chain("a", "b")) + b"\n\0\0"
     journal, kept = place.taken_in(before), f"{ROOT}/originals/kept"
     other = place.journals.open(journal.path)
@@ -222,7 +222,7 @@ def test_the_old_journal_is_kept_under_its_name(place: Place) -> None:
 
 
 def test_news_stay_news_when_the_journal_is_replaced(place: Place) -> None:
-    """What another has appended before is told at the next append, and only that."""
+    """Entries that another handle appended before the replacement are reported at the next append."""
     one = place.taken_in(HEADER + b"\n" + line("a") + b"\n")
     with closing(place.journals.open(one.path)) as two:
         put(two, line("b", "a"))
@@ -232,7 +232,7 @@ def test_news_stay_news_when_the_journal_is_replaced(place: Place) -> None:
 
 
 def test_a_walk_survives_that_the_journal_is_replaced(place: Place) -> None:
-    """Rows and lines that were begun to be read go on in the new journal."""
+    """Reading of rows and lines that was started before continues in the new journal."""
     names = [str(number) for number in range(2500)]
     journal = place.taken_in(b"".join(raw + b"\n" for raw in (HEADER, *chain(*names))))
     rows = journal.rows()
@@ -262,7 +262,7 @@ def test_items_are_all_lines_and_findings_in_order(place: Place) -> None:
 
 
 def test_a_held_journal_can_be_taken_over_by_nobody_else(postgres_url: str) -> None:
-    """Until it is given back, also when it was rewritten meanwhile."""
+    """Another process cannot hold it until it is released, even after a rewrite."""
     ours, theirs = place_at(postgres_url, patience=0.1), place_at(postgres_url, patience=0.1)
     journal = ours.taken_in(HEADER + b"\n")
     journal.hold()
@@ -279,7 +279,7 @@ def test_a_held_journal_can_be_taken_over_by_nobody_else(postgres_url: str) -> N
     other.hold()
     assert ids(other.rows()) == ["a"]
     other.close()
-    journal.hold()  # what is closed is given back
+    journal.hold()  # released by closing
     for one in (ours, theirs):
         one.close()
 
@@ -291,7 +291,7 @@ def test_a_draft_is_published_and_one_that_was_left_behind_recovered(place: Plac
     draft = place.journals.open(drafts.draft_path(path))
     draft.hold()
     assert drafts.recover(place.fs, place.journals, folder) == []
-    draft.close()  # as its process would
+    draft.close()  # as its process does
     assert drafts.recover(place.fs, place.journals, folder) == [path]
     assert place.fs.names(folder) == ["s.jsonl"]
 
@@ -300,7 +300,7 @@ def test_a_draft_is_published_and_one_that_was_left_behind_recovered(place: Plac
 
 
 def test_ids_longer_than_an_index_takes_are_ids_like_others(place: Place) -> None:
-    """As id and as parent, in rows, walks, searches and news."""
+    """Very long ids work as id and as parent, in rows, walks, searches and news."""
     long, longer = "i" * 10_000, "看" * 300_000
     with closing(place.taken_in(HEADER + b"\n" + line(long) + b"\n" + line(longer, long) + b"\n")) as journal:
         put(journal, line("end", longer))
@@ -315,7 +315,7 @@ def test_ids_longer_than_an_index_takes_are_ids_like_others(place: Place) -> Non
 
 
 def test_a_session_shows_the_same_as_from_a_file(place: Place) -> None:
-    """Contexts with compactions, resets and branches, at every entry, by a handle that appended and by a new one."""
+    """Contexts and branches at every entry are the same, for a handle that appended and for a new one."""
     journal = place.taken_in(HEADER + b"\n")
     parent = None
     for number in range(120):

@@ -1,4 +1,4 @@
-"""The rows of a journal are its bytes: whatever a file holds, it comes back, and every answer is that of the file."""
+"""The rows of a journal hold all its bytes: any file is returned unchanged, and every answer is that of the file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def place(database: Database, leases: Leases) -> Place:
 
 
 def is_session(data: bytes) -> bool:
-    """Whether a file of these bytes can be opened."""
+    """Return whether a file of these bytes can be opened."""
     try:
         JournalReader(settled(MemoryFilesystem(), data), "/s/s.jsonl").close()
     except NotASession:
@@ -47,7 +47,7 @@ def is_session(data: bytes) -> bool:
 
 
 def test_every_file_of_the_corpus_comes_back_byte_for_byte(place: Place) -> None:
-    """And its rows, walks, states and findings are those of the file, before and after it was taken in."""
+    """Bytes, rows, walks, states and findings are those of the file, before and after the conversion."""
     taken = 0
     for file in CORPUS:
         data = file.read_bytes()
@@ -63,14 +63,14 @@ def test_every_file_of_the_corpus_comes_back_byte_for_byte(place: Place) -> None
             assert place.content(path) == data, file.name
             assert ask(journal) == expected, file.name  # type: ignore[arg-type]
             assert [item.raw for item in journal.items() if isinstance(item, Line)] == lines_of(data), file.name
-        with closing(JournalReader(place.fs, path)) as reader:  # the same through the file view
+        with closing(JournalReader(place.fs, path)) as reader:  # the same through the file system
             assert ask(reader) == expected, file.name
         taken += 1
     assert taken > len(CORPUS) / 2
 
 
 def test_a_file_of_the_corpus_can_be_appended_to_and_rewritten(place: Place) -> None:
-    """What is appended stands on a line of its own, and a rewrite alters no other byte, as in a file."""
+    """Appended entries are on their own lines, and a rewrite changes no other byte, as in a file."""
     for file in CORPUS:
         data = file.read_bytes()
         if not is_session(data):
@@ -90,7 +90,7 @@ def test_a_file_of_the_corpus_can_be_appended_to_and_rewritten(place: Place) -> 
 @few
 @given(steps=st.one_of(journals(), regular_journals()))
 def test_every_answer_is_that_of_a_full_scan(place: Place, steps: list[bytes]) -> None:
-    """Rows, paths, states, labels, titles, counts and findings of any bytes."""
+    """Rows, paths, states, labels, titles, counts and findings of any bytes are those of a full scan."""
     data = HEADER + b"\n" + b"".join(steps)
     with closing(place.taken_in(data)) as journal:
         assert place.content(journal.path) == data
@@ -106,7 +106,7 @@ def test_every_answer_is_that_of_a_full_scan(place: Place, steps: list[bytes]) -
 def test_a_journal_that_grows_answers_as_a_file_does(
     place: Place, first: list[bytes], appended: list[list[bytes]], batches: list[int]
 ) -> None:
-    """Line by line and in batches, by two handles in turn, with doubles, late parents and lines that are no entries."""
+    """Two handles append single lines and batches in turn, with duplicates, late parents and lines that are not entries."""
     data = HEADER + b"\n" + b"".join(first)
     memory = settled(MemoryFilesystem(), data)
     model = journal_on(memory)
@@ -130,7 +130,7 @@ def test_a_journal_that_grows_answers_as_a_file_does(
 @few
 @given(steps=regular_journals())
 def test_the_context_at_every_entry_is_that_of_the_file(place: Place, steps: list[bytes]) -> None:
-    """Messages, models and modes, by the one who asks first and by the one who asked before."""
+    """Messages, models and modes at every entry are the same, with and without cached state."""
     data = HEADER + b"\n" + b"".join(steps)
     memory = settled(MemoryFilesystem(), data)
     model = SessionView(journal_on(memory), BlobStore("/blobs"))
@@ -144,7 +144,7 @@ def test_the_context_at_every_entry_is_that_of_the_file(place: Place, steps: lis
 @few
 @given(garbage=contents, lines=st.lists(st.sampled_from([*chain("new", "newer")]), min_size=1, max_size=3))
 def test_an_append_adds_its_lines_and_at_most_a_newline(place: Place, garbage: bytes, lines: list[bytes]) -> None:
-    """The positions are those of a file."""
+    """The returned positions are those of the file."""
     before = HEADER + b"\n" + garbage
     journal = place.taken_in(before)
     appended = journal.append(lines, unexpected)
@@ -161,7 +161,7 @@ def test_an_append_adds_its_lines_and_at_most_a_newline(place: Place, garbage: b
 def test_rewriting_changes_the_edited_line_and_no_other_byte(
     place: Place, garbage: bytes, old: int, new: bytes
 ) -> None:
-    """Whatever the line becomes, be it no line any more."""
+    """This holds for any new content, even if it is not a valid line."""
     before = HEADER + b"\n" + garbage
     lines = [item for item in scan(before) if isinstance(item, Line)][1:]
     journal = place.taken_in(before)
@@ -177,7 +177,7 @@ def test_rewriting_changes_the_edited_line_and_no_other_byte(
 
 
 def test_more_garbage_than_fits_into_one_row_is_in_several(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the header there is none; behind it any number of bytes that are no line."""
+    """Any number of garbage bytes after the header is stored, in several rows."""
     monkeypatch.setattr(made, "_CHUNK", 500)
     monkeypatch.setattr(rows, "_LONGEST_GAP", 2000)
     monkeypatch.setattr(rows, "Scanner", partial(Scanner, limit=1000))

@@ -1,4 +1,4 @@
-"""Many writers, killed writers, broken connections and a crashing server: what was acknowledged is there, once."""
+"""Many writers, killed writers, broken connections and a crashing server: acknowledged entries are there once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRITERS = 4
 
 
 def follow(journal: Any, entry_id: str) -> None:
-    """Append below the last entry, wherever others have brought it."""
+    """Append to the last entry, including those of other writers."""
     lines = [line(entry_id, None)]
 
     def revise(news: News) -> Sequence[bytes]:
@@ -38,7 +38,7 @@ def follow(journal: Any, entry_id: str) -> None:
 
 
 def check(place: Place, path: str, acknowledged: Sequence[str]) -> list[str]:
-    """Everything that was acknowledged is there, everything that is there is there once and whole."""
+    """Check that every acknowledged entry is there, and every entry is there once and complete."""
     with closing(place.journals.open(path)) as journal:
         present = ids(journal.rows())
         assert len(set(present)) == len(present)
@@ -77,7 +77,7 @@ def test_four_processes_append_and_nothing_is_lost(postgres_url: str) -> None:
 
 
 def test_a_forked_child_appends_through_its_parents_handle(postgres_url: str) -> None:
-    """With connections of its own; what both write is news for the other."""
+    """The child uses its own connections, and no entry of either process is lost."""
     place = place_at(postgres_url)
     journal = place.taken_in(HEADER + b"\n")
     put(journal, line("parent"))
@@ -91,7 +91,7 @@ def test_a_forked_child_appends_through_its_parents_handle(postgres_url: str) ->
 
 
 def check_kills(url: str, seed: int, kills: int) -> None:
-    """Kill processes that append to one journal, and look at what they had acknowledged."""
+    """Kill processes that append to one journal, and check their acknowledged entries."""
     rng = Random(seed)
     place = place_at(url)
     path = place.taken_in(HEADER + b"\n").path
@@ -101,7 +101,7 @@ def check_kills(url: str, seed: int, kills: int) -> None:
             tell("begin")
             for number in count():
                 size = rng.choice((0, 100, 20_000))
-                if number % 5 == 4:  # under the lock, several at once
+                if number % 5 == 4:  # a batch, under the lock
                     batch = [
                         line(f"{name}-{number}-{n}", f"{name}-{number}-{n - 1}" if n else "gone") for n in range(3)
                     ]
@@ -120,7 +120,7 @@ def check_kills(url: str, seed: int, kills: int) -> None:
         assert len(set(present)) == len(present)
         assert set(acknowledged) <= set(present)
         batches = [one for one in present if one.count("-") == 2]
-        assert len(batches) % 3 == 0  # whole or not at all
+        assert len(batches) % 3 == 0  # batches are stored completely or not at all
         put(journal, line("and on"))
     assert acknowledged
     place.close()
@@ -139,7 +139,7 @@ def test_killed_writers_leave_what_they_acknowledged_in_the_long_run(postgres_ur
 
 
 def test_a_crashing_server_loses_nothing_that_was_acknowledged() -> None:
-    """Errors are typed, the handle says that it failed and goes on after reopening."""
+    """Errors are typed, the handle reports its failure, and it works again after reopening."""
     with new_server() as server:
         place = place_at(server.url("crashing"), patience=20)
         path = place.taken_in(HEADER + b"\n").path
@@ -192,11 +192,11 @@ def test_a_server_that_stays_away_is_a_failure_until_the_journal_is_reopened() -
             put(journal, line("a"))
         assert failed.value.hint
         with pytest.raises(StorageFailure):
-            put(journal, line("b"))  # the same, without asking
+            put(journal, line("b"))  # fails again without asking the server
         assert journal.failed
         server.start()
         with pytest.raises(StorageFailure):
-            put(journal, line("c"))  # still: whoever uses it has to know
+            put(journal, line("c"))  # still fails: the caller has to reopen
         journal.reopen()
         put(journal, line("d"))
         assert contents(journal) == [line("d")]
@@ -220,7 +220,7 @@ def await_(condition: Callable[[], bool]) -> None:
 
 
 class Breaking(Database):
-    """Loses the connection of the next change: before it is done, or behind it."""
+    """Lose the connection of the next change, before or after it is made."""
 
     broken: str | None = None
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
@@ -273,7 +273,7 @@ def breaking(url: str) -> Iterator[tuple[Breaking, Place]]:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("lines", [chain("x"), chain("x", "y", "z"), [line("x", "elsewhere")]], ids=len)
 def test_a_broken_connection_leaves_the_lines_once(postgres_url: str, when: str, lines: list[bytes]) -> None:
-    """Whether they were written is found out; nobody is asked to revise, because nobody else wrote."""
+    """The journal checks whether they were written, and asks for no revision, because there was no other writer."""
     with breaking(postgres_url) as (database, place):
         journal = place.taken_in(b"\n".join((HEADER, *chain("a", "elsewhere", "b"), b"")))
         database.broken = when
@@ -287,7 +287,7 @@ def test_a_broken_connection_leaves_the_lines_once(postgres_url: str, when: str,
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_broken_connection_while_others_write_leaves_the_lines_once(postgres_url: str, when: str) -> None:
-    """Others append, or rewrite the journal, before it can be found out what happened."""
+    """Another handle appends to the journal or rewrites it before the check."""
     for rewrites in (False, True):
         with breaking(postgres_url) as (database, place):
             journal = place.taken_in(HEADER + b"\n" + line("a") + b"\n")
@@ -307,7 +307,7 @@ def test_a_broken_connection_while_others_write_leaves_the_lines_once(postgres_u
 
 
 def test_whoever_cannot_find_out_says_that_the_outcome_is_unknown(postgres_url: str) -> None:
-    """Not that nothing was changed: the lines may be there."""
+    """If the check fails too, OutcomeUnknown is raised, because the lines may be stored."""
     with breaking(postgres_url) as (database, place):
         journal = place.taken_in(HEADER + b"\n")
 
@@ -326,7 +326,7 @@ def test_whoever_cannot_find_out_says_that_the_outcome_is_unknown(postgres_url: 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_journal_whose_making_breaks_off_is_there_or_not(postgres_url: str, when: str) -> None:
-    """Whoever is told that it was not made finds nothing, and can make it."""
+    """If `create` fails, the journal does not exist and can be created."""
     with breaking(postgres_url) as (database, place):
         path = place.path()
         database.broken = when
@@ -341,7 +341,7 @@ def test_a_journal_whose_making_breaks_off_is_there_or_not(postgres_url: str, wh
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_rewrite_whose_connection_breaks_is_done_or_fails(postgres_url: str, when: str) -> None:
-    """Never half, and whoever is told that it failed finds the journal as it was."""
+    """The rewrite is never partial, and after an error the journal is unchanged."""
     with breaking(postgres_url) as (database, place):
         journal = place.taken_in(HEADER + b"\n" + line("a") + b"\n")
         database.broken = when
@@ -360,7 +360,7 @@ def test_a_rewrite_whose_connection_breaks_is_done_or_fails(postgres_url: str, w
 def test_an_append_whose_connection_is_ended_by_the_server_is_made_once(
     postgres_url: str, postgres_server: Server
 ) -> None:
-    """It waits for a lock when its connection goes; the lines are there once when the lock is given back."""
+    """The connection of an append that waits for a lock is terminated; the lines are still stored once."""
     place = place_at(postgres_url)
     journal = place.taken_in(HEADER + b"\n")
     schema = place.database.schema

@@ -1,4 +1,4 @@
-"""How often a journal asks the database: what a loaded machine cannot change about its speed."""
+"""The number of queries that a journal sends, which does not depend on the load of the machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def place(database: Database, leases: Leases) -> Place:
 
 
 def long_session(entries: int) -> Iterator[bytes]:
-    """A straight session that is compacted now and then, with answers of two models."""
+    """Yield a linear session with regular compactions and answers of two models."""
     yield HEADER + b"\n"
     parent = None
     for number in range(entries):
@@ -56,14 +56,14 @@ def long_session(entries: int) -> Iterator[bytes]:
 
 
 def queries(place: Place, work: Callable[[], object]) -> int:
-    """How many statements some work sends."""
+    """Return the number of statements that some work sends."""
     before = place.database.count
     work()
     return place.database.count - before
 
 
 def test_a_session_of_100_000_entries_is_resumed_with_three_queries(place: Place) -> None:
-    """Opening, the leaf, and the context with its state; for reading and for writing."""
+    """Opening, the leaf, and the context with its state take three queries, for reading and for writing."""
     path = place.path()
     place.journals.create(path, long_session(100_000))
 
@@ -79,7 +79,7 @@ def test_a_session_of_100_000_entries_is_resumed_with_three_queries(place: Place
 
 
 def test_an_append_is_one_query(place: Place) -> None:
-    """Alone or several at once, after opening, behind each other, and below the entry before a leaf marker."""
+    """This holds for single lines and batches, after opening, in sequence, and next to a leaf marker."""
     with closing(place.taken_in(b"\n".join((HEADER, *chain("a", "b"), b"")))) as journal:
         for lines in (
             [line("c", "b")],
@@ -101,7 +101,7 @@ def test_who_follows_appends_with_one_query(place: Place) -> None:
 
 
 def test_going_through_all_entries_one_by_one_takes_few_queries(place: Place) -> None:
-    """Forwards, as a listing reads them, and backwards, as a walk to the root does."""
+    """This holds forwards, as in a listing, and backwards, as in a walk to the root."""
     count = 3000
     path = place.path()
     place.journals.create(path, (raw + b"\n" for raw in (HEADER, *chain(*map(str, range(count))))))
@@ -114,7 +114,7 @@ def test_going_through_all_entries_one_by_one_takes_few_queries(place: Place) ->
 
 
 def test_who_asks_for_new_rows_again_and_again_gets_the_new_ones(place: Place) -> None:
-    """By a reader that has seen the others, by one that has not, and when the journal was rewritten between."""
+    """This holds for a reader that has read the earlier rows, for a new one, and after a rewrite."""
     with closing(place.taken_in(b"\n".join((HEADER, *chain(*map(str, range(2100))), b"")))) as journal:
         reader = place.journals.read(journal.path)
         assert len(list(reader.rows())) == 2100
@@ -129,7 +129,7 @@ def test_who_asks_for_new_rows_again_and_again_gets_the_new_ones(place: Place) -
 
 
 def test_an_append_leaves_nothing_in_memory(place: Place) -> None:
-    """Neither links nor lines: a writer lives long."""
+    """A long-lived writer keeps neither links nor lines in memory."""
     journal: PostgresJournal = place.taken_in(HEADER + b"\n")
     parent = None
     for number in range(200):

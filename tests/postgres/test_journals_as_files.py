@@ -1,4 +1,4 @@
-"""A journal in the tree of names: read, renamed, linked and removed like any file, and written through nothing here."""
+"""Journals in the file system: read, renamed, linked and removed like any file, but not written."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _BYTES = _HEADER + b"".join(_LINES[:200]) + b"\n\nno json at all\n" + b"".join(_
 
 @pytest.fixture
 def place(database: Database, leases: Leases) -> Place:
-    """A database with one journal, some of whose bytes are no entries."""
+    """A database with one journal, some of whose bytes are not entries."""
     made = Place(database, leases)
     made.journals.create(f"{ROOT}/a.jsonl", [_BYTES])
     return made
 
 
 def test_a_journal_reads_as_its_bytes(place: Place) -> None:
-    """Any range is exact, wherever it begins, and the size is known."""
+    """Every range is exact, and the size is correct."""
     fs = place.fs
     assert place.is_journal(f"{ROOT}/a.jsonl")
     assert atomic.read_all(fs, f"{ROOT}/a.jsonl") == get(fs, f"{ROOT}/a.jsonl") == _BYTES
@@ -56,7 +56,7 @@ def test_a_journal_reads_as_its_bytes(place: Place) -> None:
 
 
 def test_reading_a_journal_is_one_round_trip(place: Place) -> None:
-    """Each read asks once, however many lines it covers."""
+    """Each read is one query, for any number of lines."""
     with opened(place.fs, f"{ROOT}/a.jsonl", os.O_RDONLY) as fd:
         before = place.database.count
         place.fs.read(fd, 1 << 20, 0)
@@ -64,14 +64,14 @@ def test_reading_a_journal_is_one_round_trip(place: Place) -> None:
 
 
 def test_a_journal_is_not_written_as_a_file(place: Place) -> None:
-    """Opening it for writing or cutting is EROFS, and it stays as it is."""
+    """Opening it for writing or truncating raises EROFS, and it is unchanged."""
     for flags in (os.O_RDWR, os.O_WRONLY | os.O_APPEND, os.O_RDONLY | os.O_TRUNC, os.O_CREAT | os.O_RDWR):
         assert error(place.fs.open, f"{ROOT}/a.jsonl", flags) == errno.EROFS
     assert get(place.fs, f"{ROOT}/a.jsonl") == _BYTES
 
 
 def test_a_file_that_becomes_a_journal_while_it_is_open(place: Place) -> None:
-    """Who reads it goes on with the same bytes; who writes is told EROFS."""
+    """Readers continue with the same bytes; writing raises EROFS."""
     path = place.put(_BYTES)
     fs = place.fs
     with opened(fs, path, os.O_RDONLY) as reading, opened(fs, path, os.O_RDWR) as writing:
@@ -85,7 +85,7 @@ def test_a_file_that_becomes_a_journal_while_it_is_open(place: Place) -> None:
 
 
 def test_a_journal_moves_and_has_names_like_a_file(place: Place) -> None:
-    """Renaming, linking, replacing and removing leave its rows alone."""
+    """Renaming, linking, replacing and removing do not change its rows."""
     fs = place.fs
     fs.mkdir(f"{ROOT}/d")
     fs.rename(f"{ROOT}/a.jsonl", f"{ROOT}/d/b.jsonl")
@@ -99,7 +99,7 @@ def test_a_journal_moves_and_has_names_like_a_file(place: Place) -> None:
 
 
 def test_the_rows_of_a_removed_journal_are_kept_for_readers_and_go_then(place: Place) -> None:
-    """Whoever has it open reads on for an hour; after that nothing of it is left."""
+    """Open descriptors can read for an hour; after the sweep nothing is left."""
     with opened(place.fs, f"{ROOT}/a.jsonl", os.O_RDONLY) as fd:
         place.fs.unlink(f"{ROOT}/a.jsonl")
         assert place.fs.read(fd, len(_BYTES), 0) == _BYTES

@@ -1,4 +1,4 @@
-"""Leases: one holder at a time, across processes, through deaths and silences."""
+"""Leases have one holder at a time, across processes, kills and outages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print("given back", flush=True)
 
 
 def wait_for(true: Callable[[], object], seconds: float) -> float:
-    """How long it takes until something is so."""
+    """Wait until a condition is true. Return the seconds it took."""
     began = time.monotonic()
     while not true():
         assert time.monotonic() - began < seconds, "it did not happen"
@@ -40,7 +40,7 @@ def wait_for(true: Callable[[], object], seconds: float) -> float:
 
 
 def test_a_lease_has_one_holder(leases: Leases) -> None:
-    """It is refused to everybody else, in the same process too, until it is given back."""
+    """No other caller gets the lease, not even in the same process, until it is released."""
     assert leases.holder("a") is None and not leases.holds("a")
     assert leases.take("a") is not None
     assert leases.take("a") is None
@@ -52,20 +52,20 @@ def test_a_lease_has_one_holder(leases: Leases) -> None:
 
 
 def test_tokens_only_grow(database: Database, leases: Leases) -> None:
-    """Whatever lies between two takings, the later has the larger token."""
+    """A later token is always larger, even after the lease's row was removed."""
     tokens = []
     for number in range(6):
         tokens.append(leases.take("a"))
         assert leases.token("a") == tokens[-1]
         leases.release("a")
         if number == 3:
-            database.query("DELETE FROM lease")  # as the sweep of a later day does
+            database.query("DELETE FROM lease")  # as the sweep does a day later
     assert None not in tokens
     assert tokens == sorted(set(tokens))  # type: ignore[type-var]
 
 
 def test_of_many_threads_one_gets_it(leases: Leases) -> None:
-    """Eight threads ask at once."""
+    """Of eight concurrent threads, one gets the lease."""
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda _: leases.take("a"), range(8)))
     assert len([token for token in got if token is not None]) == 1
@@ -73,7 +73,7 @@ def test_of_many_threads_one_gets_it(leases: Leases) -> None:
 
 
 def test_of_many_processes_one_gets_each(database: Database, postgres_url: str) -> None:
-    """Four processes ask for fifty leases at once; each lease goes to one of them."""
+    """Four processes take fifty leases at once; each lease goes to one of them."""
     script = """
 leases = Leases(Database(url))
 gate()
@@ -85,7 +85,7 @@ import os; os._exit(0)  # without giving them back
 
 
 def test_a_lease_that_is_just_being_taken_is_waited_for(database: Database, leases: Leases) -> None:
-    """Who asks while another's taking is not yet committed is refused once it is, and served if it is taken back."""
+    """A request waits for an uncommitted one: it is refused after a commit and granted after a rollback."""
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%INTO lease%%'"
 
     def take_during(name: str, outcome: str) -> int | None:
@@ -102,7 +102,7 @@ def test_a_lease_that_is_just_being_taken_is_waited_for(database: Database, leas
 
 
 def test_a_lease_outlives_its_time_while_its_holder_lives(database: Database) -> None:
-    """It is renewed as long as it is held, and then the thread ends."""
+    """A held lease is renewed past its lifetime."""
     held, waiting = Leases(database, ttl=1), Leases(database, ttl=1)
     token = held.take("a")
     until = time.monotonic() + 2.2
@@ -116,7 +116,7 @@ def test_a_lease_outlives_its_time_while_its_holder_lives(database: Database) ->
 
 
 def test_a_killed_holder_loses_its_lease_in_time(database: Database, postgres_url: str) -> None:
-    """Not before its time is over, and soon after; the next holder's token is larger."""
+    """The lease of a killed process is refused until it expires; the next token is larger."""
     ttl = 3.0
     mine = Leases(database, ttl=ttl)
     with program(_HOLDER, postgres_url, str(ttl)) as holder:
@@ -132,7 +132,7 @@ def test_a_killed_holder_loses_its_lease_in_time(database: Database, postgres_ur
 
 
 def test_what_another_process_gives_back_is_free_at_once(database: Database, postgres_url: str) -> None:
-    """Nobody waits for the time to run out."""
+    """A released lease is free without waiting for its expiry."""
     mine = Leases(database)
     with program(_HOLDER, postgres_url, "30") as holder:
         assert mine.take("x") is None
@@ -143,13 +143,13 @@ def test_what_another_process_gives_back_is_free_at_once(database: Database, pos
 
 
 def test_a_process_that_ends_gives_back_what_it_holds(database: Database, leases: Leases, postgres_url: str) -> None:
-    """Also if nobody closed anything, as long as it could say farewell."""
+    """A process that exits normally releases its leases, even if nothing was closed."""
     run_at_once('gate(); leases = Leases(Database(url)); assert leases.take("x")', postgres_url, number=1)
     assert leases.take("x") is not None
 
 
 def test_a_stopped_process_notices_that_it_lost_its_lease(database: Database, postgres_url: str) -> None:
-    """It slept through its time; when it wakes up it does not hold it, and giving it back takes it from nobody."""
+    """A process that was stopped past the expiry no longer holds the lease, and its release has no effect."""
     script = """
 leases = Leases(Database(url), ttl=0.8)
 assert leases.take("x")
@@ -170,7 +170,7 @@ sys.stdin.readline()
 
 
 def test_a_process_that_cannot_renew_notices() -> None:
-    """With the server gone the lease is lost when its time is over, and a locked file cannot be written any more."""
+    """Without the server the lease is lost at its expiry, and writing to the locked file raises."""
     with new_server() as server:
         database = Database(server.url(), patience=0.2)
         migrate(database)
@@ -184,11 +184,11 @@ def test_a_process_that_cannot_renew_notices() -> None:
         assert wait_for(lambda: not leases.holds(name), 30) > 0.1
         server.start()
         time.sleep(0.5)
-        assert leases.holder(name) is None  # what was lost is not renewed behind the back of its holder
+        assert leases.holder(name) is None  # a lost lease is not renewed silently
         with pytest.raises(StorageFailure, match="lock of the file was lost") as caught:
             files.write(fd, b"too late")
         assert caught.value.errno == errno.ENOLCK and caught.value.hint
-        assert files.lock(fd)  # nobody else has taken it
+        assert files.lock(fd)  # no other process has taken it
         assert files.write(fd, b"again") == 5
         files.close(fd)
         leases.close()
@@ -196,7 +196,7 @@ def test_a_process_that_cannot_renew_notices() -> None:
 
 
 def test_a_short_silence_of_the_server_is_survived() -> None:
-    """A restart in the middle of a lease does not cost it."""
+    """A lease survives a short restart of the server."""
     with new_server() as server:
         database = Database(server.url(), patience=10)
         migrate(database)
@@ -211,7 +211,7 @@ def test_a_short_silence_of_the_server_is_survived() -> None:
 
 
 def test_a_forked_child_holds_nothing_of_its_parents(leases: Leases) -> None:
-    """It is another process: it neither holds the lease nor can it take or give it back."""
+    """A forked child neither holds its parent's lease nor can take or release it."""
     token = leases.take("a")
     child = os.fork()
     if child == 0:
@@ -227,7 +227,7 @@ def test_a_forked_child_holds_nothing_of_its_parents(leases: Leases) -> None:
 
 
 def test_old_leases_are_swept(database: Database, leases: Leases) -> None:
-    """What nobody has held for a day goes when a process begins to hold something."""
+    """Leases that expired more than a day ago are removed when a process takes its first lease."""
     sql = "INSERT INTO lease VALUES (%s, 'h', 1, clock_timestamp() - %s * interval '1 hour')"
     database.query(sql, ("old", 25))
     database.query(sql, ("recent", 23))

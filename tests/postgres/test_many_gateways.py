@@ -1,4 +1,4 @@
-"""Several gateways on one database: whoever is asked, a conversation is one, its turns come one after the other, and once."""
+"""Several gateways on one database share conversations: turns run one after the other, and each message is answered once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOON = 10  # seconds
 
 
 class Node(NamedTuple):
-    """A gateway that runs, and who answers in it."""
+    """A running gateway and its scripted runner."""
 
     gateway: Gateway
     runner: Scripted
@@ -48,7 +48,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests do not wait long for the turns of the dead."""
+    """Shorten leases, so that tests do not wait long for turns of dead gateways."""
     monkeypatch.setattr(turn_queue, "NODE_TTL", TTL)
 
 
@@ -59,7 +59,7 @@ def made(url: str) -> Node:
 
 @asynccontextmanager
 async def started(url: str, count: int = 2) -> AsyncIterator[list[Node]]:
-    """So many gateways at work."""
+    """Run `count` gateways."""
     nodes = [made(url) for _ in range(count)]
     async with AsyncExitStack() as stack:
         for node in nodes:
@@ -78,13 +78,13 @@ def asked(node: Node) -> list[str]:
 
 
 def fall_silent(node: Node) -> None:
-    """Let the lease of a gateway end, as if it stood still; it notices only when it looks."""
+    """End the lease of a gateway, as if it was paused."""
     for process in node.line._table._leases._processes.values():
         process.held.clear()
 
 
 async def test_a_conversation_goes_on_at_whichever_gateway_is_asked(postgres_url: str) -> None:
-    """What one said the other knows, and both know one session."""
+    """Messages to different gateways continue one session, with its full history."""
     async with started(postgres_url) as (one, two):
         await ask(one.gateway, "a")
         await ask(two.gateway, "b")
@@ -96,7 +96,7 @@ async def test_a_conversation_goes_on_at_whichever_gateway_is_asked(postgres_url
 
 
 async def test_a_new_key_that_two_gateways_meet_at_once_gets_one_session(postgres_url: str) -> None:
-    """The session that was begun in vain is gone."""
+    """The superfluous session is removed."""
     async with started(postgres_url) as (one, two):
         for number in range(5):
             key = f"agent:main:hook:h{number}"
@@ -110,7 +110,7 @@ async def test_a_new_key_that_two_gateways_meet_at_once_gets_one_session(postgre
 
 
 async def test_a_turn_waits_for_that_of_another_gateway(postgres_url: str) -> None:
-    """The second message comes into the session behind the first reply, and is asked with it."""
+    """The second message is appended after the first reply, and the runner receives both."""
     async with started(postgres_url) as (one, two):
         one.runner.gate = anyio.Event()
         first = await one.gateway.turns.send(Message(text="a", source="main"))
@@ -123,7 +123,7 @@ async def test_a_turn_waits_for_that_of_another_gateway(postgres_url: str) -> No
 
 
 async def test_a_message_that_is_sent_to_two_gateways_happens_once(postgres_url: str) -> None:
-    """While it runs, and when it is done; both get the answer."""
+    """A message repeated at another gateway, during its turn or afterwards, returns the same reply."""
     async with started(postgres_url) as (one, two):
         one.runner.gate = two.runner.gate = anyio.Event()
         message = Message(text="a", source="main", idempotency_key="x")
@@ -145,7 +145,7 @@ async def test_a_message_that_is_sent_to_two_gateways_happens_once(postgres_url:
 
 
 async def test_one_name_at_the_same_moment_at_two_gateways_is_one_turn(postgres_url: str) -> None:
-    """Also if neither could know of the other."""
+    """This holds even if both gateways receive the message at the same moment."""
     async with started(postgres_url) as (one, two):
         for number in range(10):
             message = Message(text=str(number), source="main", idempotency_key=str(number))
@@ -164,7 +164,7 @@ async def test_one_name_at_the_same_moment_at_two_gateways_is_one_turn(postgres_
 
 
 async def test_what_waits_is_stopped_with_its_gateway_and_answered_by_another_one(postgres_url: str) -> None:
-    """Nobody has to start it again: those that live look for what was left."""
+    """A running gateway finds and answers the messages that a stopped one left."""
     async with started(postgres_url, 1) as (living,):
         node = made(postgres_url)
         node.runner.gate = anyio.Event()
@@ -176,7 +176,7 @@ async def test_what_waits_is_stopped_with_its_gateway_and_answered_by_another_on
 
 
 async def test_a_gateway_that_was_overtaken_doubles_nothing_and_tells_what_others_made(postgres_url: str) -> None:
-    """It stood still in the middle of an answer: that is marked as interrupted, what waited behind it is answered elsewhere."""
+    """The interrupted answer is marked, its waiting messages are answered elsewhere, and it reports their replies."""
     async with started(postgres_url) as (slow, quick):
         slow.runner.gate = anyio.Event()
         turn = await slow.gateway.turns.send(Message(text="a", source="main"))
@@ -187,7 +187,7 @@ async def test_a_gateway_that_was_overtaken_doubles_nothing_and_tells_what_other
         slow.line._table.holds = lambda: True  # type: ignore[method-assign]
         fall_silent(slow)
         assert (await later.wait()).text == "quick: c"
-        del slow.line._table.holds  # it moves again
+        del slow.line._table.holds  # it continues
         slow.runner.gate.set()
         reply = await turn.wait()
         assert (reply.stop, reply.error) == ("aborted", INTERRUPTED)
@@ -199,7 +199,7 @@ async def test_a_gateway_that_was_overtaken_doubles_nothing_and_tells_what_other
 
 
 async def test_a_late_reply_finds_the_one_that_is_there(postgres_url: str) -> None:
-    """Even a gateway that believes in its lease cannot write a second one: both have the same key."""
+    """Both replies have the same key, so even a gateway that assumes it holds the lease writes no second one."""
     async with started(postgres_url) as (slow, quick):
         slow.runner.gate = anyio.Event()
         turn = await slow.gateway.turns.send(Message(text="a", source="main"))
@@ -214,7 +214,7 @@ async def test_a_late_reply_finds_the_one_that_is_there(postgres_url: str) -> No
 
 
 async def test_a_gateway_without_a_lease_begins_no_turn(postgres_url: str) -> None:
-    """What it takes is durable all the same, and answered when somebody has a lease."""
+    """It still stores the message durably, and answers it once it has a lease again."""
     async with started(postgres_url, 1) as (node,):
         fall_silent(node)
         turn = await node.gateway.turns.send(Message(text="a", source="main"))
@@ -225,7 +225,7 @@ async def test_a_gateway_without_a_lease_begins_no_turn(postgres_url: str) -> No
 
 
 async def test_a_turn_of_another_gateway_can_be_stopped(postgres_url: str) -> None:
-    """By whoever asks for it, and by a message that does not want to wait."""
+    """It is stopped by an abort at another gateway, and by an interrupting message."""
     async with started(postgres_url) as (one, two):
         one.runner.gate = anyio.Event()
         turn = await one.gateway.turns.send(Message(text="a", source="main"))
@@ -239,7 +239,7 @@ async def test_a_turn_of_another_gateway_can_be_stopped(postgres_url: str) -> No
 
 
 async def test_counters_of_many_gateways_are_sums(postgres_url: str) -> None:
-    """Each writes what it counted onto what is there."""
+    """Each gateway adds its counts to the stored ones."""
     async with started(postgres_url, 3) as nodes:
         async with anyio.create_task_group() as tasks:
             for node in nodes:
@@ -252,7 +252,7 @@ async def test_counters_of_many_gateways_are_sums(postgres_url: str) -> None:
 
 
 async def test_a_change_of_a_conversation_holds_at_every_gateway(postgres_url: str) -> None:
-    """A reset, and a setting."""
+    """Other gateways see a reset and a changed setting."""
     async with started(postgres_url) as (one, two):
         await ask(one.gateway, "a")
         bound = one.gateway.conversations.reset("main")
@@ -264,7 +264,7 @@ async def test_a_change_of_a_conversation_holds_at_every_gateway(postgres_url: s
 
 
 async def test_listeners_of_one_gateway_hear_the_entries_of_another(postgres_url: str) -> None:
-    """Entries, each once and in order; words of an answer only where it is given."""
+    """Entries arrive once and in order; deltas are sent only by the gateway that answers."""
     async with started(postgres_url) as (one, two):
         await ask(one.gateway, "a")
         session_id = two.gateway.conversations.resolve("main").session_id
@@ -282,7 +282,7 @@ async def test_listeners_of_one_gateway_hear_the_entries_of_another(postgres_url
 
 
 async def test_no_turn_begins_anywhere_while_somebody_wants_to_be_alone(postgres_url: str) -> None:
-    """And nobody can be alone where a turn runs, on whichever gateway."""
+    """This holds for turns and exclusive holders on different gateways."""
     from sessile.errors import TurnInProgress
 
     async with started(postgres_url) as (one, two):

@@ -1,4 +1,4 @@
-"""The gateway on a database, over HTTP: what the page shows is what it shows of a folder with the same sessions."""
+"""The gateway on a database, over HTTP, returns the same data for the page as on a folder with the same sessions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def on_folder(home: Household) -> AsyncIterator[Http]:
 
 
 async def answers(client: Http, home: Household) -> dict[str, Any]:
-    """What the page asks, and what it is told; where the store lies is taken out."""
+    """Return the page's requests and their answers, without the location of the store."""
     await settled(client)
     found: dict[str, Any] = {}
 
@@ -98,7 +98,7 @@ async def answers(client: Http, home: Household) -> dict[str, Any]:
 
 
 async def test_the_page_is_told_the_same_of_a_database_as_of_a_folder(home: Household, url: str) -> None:
-    """Lists, facets, outlines, entries, what the model saw, searches, numbers and exports."""
+    """Lists, facets, outlines, entries, contexts, searches, statistics and exports are the same."""
     async with on_folder(home) as client:
         expected = await answers(client, home)
     async with on_database(url, home.sources) as client:
@@ -108,7 +108,7 @@ async def test_the_page_is_told_the_same_of_a_database_as_of_a_folder(home: Hous
 
 
 async def test_pictures_come_from_the_database(home: Household, url: str) -> None:
-    """Byte for byte, though the folder that they came from is not asked."""
+    """Images are served byte for byte from the database, without the original folder."""
     with Store(url) as store:
         (session_id,) = [info.id for info in store.list("/work/web")]
         with store.open(session_id, readonly=True) as session:
@@ -119,7 +119,7 @@ async def test_pictures_come_from_the_database(home: Household, url: str) -> Non
 
 
 async def test_what_the_page_changes_is_in_the_database(home: Household, url: str) -> None:
-    """Names, labels, tags, pins, branches and forks; the next list shows them."""
+    """Names, labels, tags, pins, branches and forks are stored, and the next list shows them."""
     (info,) = [info for info in home.own.list_all() if info.title == "Webhook retries"]
     async with on_database(url) as client:
         await client.get("/v1/view/sessions")
@@ -139,7 +139,7 @@ async def test_what_the_page_changes_is_in_the_database(home: Household, url: st
 
 
 async def test_conversations_go_on_in_the_database(postgres_url: str) -> None:
-    """Said, listed, read, searched, reset, forked and deleted with an undo; a second gateway knows all of it."""
+    """Conversations are listed, read, reset, deleted and restored, and a second gateway continues them."""
     async with on_database(postgres_url) as client:
         first = await client.say("hello aardvark")
         assert first["reply"]["text"] == "re: hello aardvark"
@@ -165,7 +165,7 @@ async def test_conversations_go_on_in_the_database(postgres_url: str) -> None:
 
 
 def test_words_and_entries_arrive_live_also_those_of_others(postgres_url: str) -> None:
-    """Over a real connection: words, durable entries, and what another process appends to the same session."""
+    """Over a real connection, deltas, entries and the appends of another process arrive."""
     with (
         Store(postgres_url, durability="process") as store,
         served(Path("/nowhere"), store=store) as (address, _),
@@ -199,6 +199,6 @@ def test_words_and_entries_arrive_live_also_those_of_others(postgres_url: str) -
 
 
 def said(events: list[Received]) -> list[str]:
-    """The texts of the entries among some events."""
+    """Return the texts of the entries among the events."""
     contents = [json.loads(event.data)["data"]["message"]["content"] for event in events if event.kind == "entry"]
     return [content if isinstance(content, str) else content[0]["text"] for content in contents]

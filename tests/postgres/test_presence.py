@@ -1,4 +1,4 @@
-"""Gateways of a database: as many as there are, each found as long as it is there."""
+"""Presence of gateways on a database: any number may run, and each is found while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.mission("B8")
 
 
 def test_many_are_there_at_once_and_each_takes_only_its_own_note_away(postgres_url: str) -> None:
-    """Nobody is refused; whoever looks finds one that runs."""
+    """No gateway is refused, a lookup finds a running one, and each removes only its own note."""
     store = Store(postgres_url)
     one, two = Presence(store), Presence(Store(postgres_url))
     assert one.look() is None and not one.is_held()
@@ -34,7 +34,7 @@ def test_many_are_there_at_once_and_each_takes_only_its_own_note_away(postgres_u
 def test_one_of_this_machine_is_found_before_those_of_others(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The addresses of others mean something else here."""
+    """A gateway on this machine is preferred, because addresses of other machines may not be reachable here."""
     store = Store(postgres_url)
     gateways = [Presence(store) for _ in range(3)]
     with ExitStack() as stack:
@@ -48,12 +48,12 @@ def test_one_of_this_machine_is_found_before_those_of_others(
 
 
 def test_what_a_dead_one_left_is_not_believed_and_taken_away_by_the_next(postgres_url: str) -> None:
-    """Its lease is over, its note is not."""
+    """A note whose lease has expired is ignored, and the next gateway removes it."""
     store, other = Store(postgres_url), Store(postgres_url)
     dead = Presence(other)
     left = [dead.held(), dead.announced("http://127.0.0.1:7", "/t")]
     for one in left:
-        one.__enter__()  # and never left
+        one.__enter__()  # never exited
     assert Presence(store).running() is not None
     assert other.database is not None
     other.database.query("UPDATE lease SET until = clock_timestamp() - interval '1 minute'")
@@ -66,7 +66,7 @@ def test_what_a_dead_one_left_is_not_believed_and_taken_away_by_the_next(postgre
 
 @contextmanager
 def serving(url: str, home: Path) -> Iterator[str]:
-    """`sessile serve` on a database, as a process; its address."""
+    """Run `sessile serve` on a database in its own process. Return its address."""
     program = [sys.executable, "-m", "sessile", "--root", url, "--json", "serve", "--port", "0"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env={"HOME": str(home), "PATH": ""}) as process:
         assert process.stdout is not None
@@ -77,7 +77,7 @@ def serving(url: str, home: Path) -> Iterator[str]:
 
 
 def test_two_commands_serve_one_database(postgres_url: str, tmp_path: Path) -> None:
-    """A conversation that begins at one goes on at the other; both go by the same token."""
+    """A conversation continues at the other gateway, with the same token."""
     with serving(postgres_url, tmp_path) as one, serving(postgres_url, tmp_path) as two:
         (token,) = tmp_path.rglob("gateway.token")
         bearer = {"Authorization": f"Bearer {token.read_text().strip()}"}

@@ -1,4 +1,4 @@
-"""The tables come into being once, whoever begins, and a later release's are not touched."""
+"""Tables are created once by any number of processes, and those of a later release are not changed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SHAPE = """
 
 
 def shape(database: Database) -> list[tuple[str, ...]]:
-    """Every column and every index of a database."""
+    """Return every column and index of a database."""
     rows = database.query(_SHAPE.replace("data_type,", "data_type::text,"))
     return [tuple(str(value).replace(f"{database.schema}.", "") for value in row) for row in rows]
 
 
 def step_by_step(parts: tuple[tuple[str, Steps], ...]) -> list[tuple[tuple[str, Steps], ...]]:
-    """The lists that releases had, the first with one step only, the last with all."""
+    """Return the migrations of each release, from one step to all steps."""
     known: dict[str, Steps] = {}
     releases = []
     for part, steps in parts:
@@ -43,7 +43,7 @@ def step_by_step(parts: tuple[tuple[str, Steps], ...]) -> list[tuple[tuple[str, 
 
 
 def test_from_scratch_and_step_by_step_give_the_same_tables(postgres_urls: Callable[[], str]) -> None:
-    """Whichever releases a database has seen, it ends up as a new one does."""
+    """A database migrated through any releases has the same tables as a new one."""
     fresh, grown = Database(postgres_urls()), Database(postgres_urls())
     migrate(fresh)
     seen = []
@@ -51,20 +51,20 @@ def test_from_scratch_and_step_by_step_give_the_same_tables(postgres_urls: Calla
         migrate(grown, parts)
         seen.append(len(shape(grown)))
     assert shape(fresh) == shape(grown)
-    assert seen == sorted(set(seen)) and len(seen) >= 4  # each step made something
+    assert seen == sorted(set(seen)) and len(seen) >= 4  # each step created something
     fresh.close()
     grown.close()
 
 
 def test_the_second_time_is_one_query(database: Database) -> None:
-    """Opening a store costs one round trip for the version."""
+    """A migrated database needs one query, for its version."""
     before = database.count
     migrate(database)
     assert database.count == before + 1
 
 
 def test_a_step_of_a_later_release_is_taken_by_an_older_database(database: Database) -> None:
-    """Only what is missing is done, and what was there stays."""
+    """Only missing steps run, and existing data stays."""
     database.query("INSERT INTO name (folder, base) VALUES ('/', 'kept')")
     later = tuple((part, (*steps, (f"CREATE TABLE later_{part} (a bigint)",))) for part, steps in PARTS)
     migrate(database, later)
@@ -74,7 +74,7 @@ def test_a_step_of_a_later_release_is_taken_by_an_older_database(database: Datab
 
 
 def test_a_step_that_fails_leaves_nothing_of_itself(database: Database) -> None:
-    """All missing steps are one transaction: the next attempt begins where this one did."""
+    """All missing steps are one transaction, so the next attempt starts from the same state."""
     broken = (*PARTS, ("more", (("CREATE TABLE more_one (a bigint)", "CREATE TABLE more_one (a bigint)"),)))
     before = shape(database)
     for _ in range(2):
@@ -86,7 +86,7 @@ def test_a_step_that_fails_leaves_nothing_of_itself(database: Database) -> None:
 
 @pytest.mark.parametrize("part", ["files", "gateway", "a part that nobody knows"])
 def test_the_database_of_a_later_release_is_refused(database: Database, part: str) -> None:
-    """It is not touched, and the message says which release to use."""
+    """It is not changed, and the message names the release to use."""
     database.query("INSERT INTO schema_version VALUES (%s, 99) ON CONFLICT (part) DO UPDATE SET version = 99", (part,))
     with pytest.raises(UnsupportedVersion, match=f"version 99 of {part}") as caught:
         migrate(database)
@@ -94,7 +94,7 @@ def test_the_database_of_a_later_release_is_refused(database: Database, part: st
 
 
 def test_processes_that_begin_at_once_make_the_tables_once(postgres_url: str) -> None:
-    """Four processes open a database that has nothing yet; all of them can use it."""
+    """Four processes open an empty database at once, and all of them can use it."""
     script = """
 database = Database(url)
 gate()
@@ -110,7 +110,7 @@ print(database.query("SELECT count(*) FROM name")[0][0])
 def test_whichever_way_another_process_was_faster(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    """Each statement that makes something fails once, as it does for the slower of two; the tables are there all the same."""
+    """Each creating statement fails once, as for the slower of two processes; the tables exist afterwards."""
     database, refused = Database(postgres_url), set[str]()
     query = database.query
 
@@ -128,7 +128,7 @@ def test_whichever_way_another_process_was_faster(
 
 
 def test_whoever_may_not_make_a_schema_can_use_one(postgres_server: Server, postgres_url: str) -> None:
-    """A user with rights on the schema alone makes the tables; one without any is told what is missing."""
+    """A user with rights on an existing schema creates the tables; one without rights is refused with a hint."""
     schema = postgres_url.rpartition("=")[2]
     with postgres_server.connect() as connection:
         connection.execute("CREATE ROLE tenant LOGIN")
@@ -145,7 +145,7 @@ def test_whoever_may_not_make_a_schema_can_use_one(postgres_server: Server, post
 
 
 def test_a_database_that_is_not_in_utf8_is_refused(postgres_server: Server) -> None:
-    """Texts would not survive there; the hint makes one that is."""
+    """Other encodings cannot store all texts; the hint creates a database in UTF-8."""
     with postgres_server.connect() as connection:
         connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
     database = Database(postgres_server.url().replace("/postgres?", "/latin?"))

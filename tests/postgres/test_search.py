@@ -1,4 +1,4 @@
-"""Words in a database: the same questions find the same entries as in a folder, the best first."""
+"""Words in a database: queries find the same entries as in a folder, the best first."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ ALPHABET = "aAbeE éÉe\u0301 会话树分支 ガか 한국 🙂🚀 _-/\\\"\n.7
 
 @pytest.fixture
 def twins(database: Database, leases: Leases) -> Iterator[Twins]:
-    """An empty database and an empty folder."""
+    """An empty database and an empty folder with the same paths."""
     made = Twins(database, leases)
     yield made
     made.close()
 
 
 def spoken(*texts: str) -> list[Json]:
-    """One entry for each text."""
+    """Return one entry for each text."""
     return [said(f"e{number}", f"e{number - 1}" if number else None, text) for number, text in enumerate(texts)]
 
 
 def found(twins: Twins, query: str) -> list[str]:
-    """The ids of the entries that are found, best first."""
+    """Return the ids of the found entries, best first."""
     return [hit.entry_id or "" for hit in twins.catalog.search(query, limit=1000).hits]
 
 
@@ -68,7 +68,7 @@ PAIRS = [
 
 
 def test_words_are_found_as_in_a_folder(twins: Twins) -> None:
-    """Whatever their case, accents and script, and those that must not be found are not."""
+    """Case, accents and scripts match as in a folder, and other words do not."""
     twins.put(twins.path("a"), journal("a", *spoken(*(text for _, text in PAIRS))))
     twins.catch_up()
     twins.assert_same(*(query for query, _ in PAIRS))
@@ -100,14 +100,14 @@ STRANGE = [
 
 
 def test_any_text_is_a_safe_query(twins: Twins) -> None:
-    """Nothing that people type means anything to PostgreSQL."""
+    """No typed text has a special meaning for PostgreSQL."""
     twins.put(twins.path("a"), journal("a", *spoken("and or not a b text x", "nothing of the kind %s")))
     twins.catch_up()
     twins.assert_same(*STRANGE)
 
 
 def test_search_finds_what_reading_finds(database: Database, leases: Leases) -> None:
-    """And counts the same matches as the catalog of a folder."""
+    """The index finds the entries that a scan finds, and counts matches as the catalog of a folder does."""
     numbers = count()
 
     @settings(max_examples=30)
@@ -131,14 +131,14 @@ def test_search_finds_what_reading_finds(database: Database, leases: Leases) -> 
 
 @given(st.text(ALPHABET, max_size=30) | st.text(max_size=12))
 def test_words_hold_no_character_that_means_anything(text: str) -> None:
-    """Neither spaces, which keep them apart, nor quotes; and they are those of the text as SQLite indexes it."""
+    """Words contain neither spaces, which separate them, nor quotes, and equal those of SQLite's index."""
     for word in words_of(text):
         assert word and not set(word) & set(" '\\\n\0&|!:*()<>")
         assert word in indexed(text.lower())
 
 
 def test_fields_are_kept_apart(twins: Twins) -> None:
-    """What was said, thought and called, on every branch; terms must be in one field; results of tools are not indexed."""
+    """Text, thinking and tool calls are separate fields; all terms must be in one; tool results are not indexed."""
     content = [
         {"type": "text", "text": "alpha said"},
         {"type": "thinking", "thinking": "alpha beta thought"},
@@ -156,7 +156,7 @@ def test_fields_are_kept_apart(twins: Twins) -> None:
 
 
 def test_very_long_words_and_passages_are_found(twins: Twins) -> None:
-    """Words that no index takes, and more words than it takes at once."""
+    """Words that exceed the index limit, and long passages, are found."""
     random = Random(1)
     many = " ".join(f"{random.getrandbits(64):x}" for _ in range(80_000))
     texts = ["a" * 5000 + " end", "a" * 4999 + "b", "会" * 3000, many + " needle here", "needle"]
@@ -173,7 +173,7 @@ def test_very_long_words_and_passages_are_found(twins: Twins) -> None:
 
 
 def test_the_best_come_first(twins: Twins) -> None:
-    """More of a word before less, shorter before longer, said before thought, and the newer of equals first."""
+    """More occurrences, shorter texts, text before thinking, and newer among equals rank higher."""
     filler = "and so on and so forth for quite a while until nobody reads it any more"
     thought = {"type": "thinking", "thinking": "retry retry"}
     twins.put(twins.path("old"), journal("old", *spoken("retry it")))
@@ -193,7 +193,7 @@ def test_the_best_come_first(twins: Twins) -> None:
 
 
 def test_more_matches_than_are_ranked_at_once(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are given once, those of the newest first."""
+    """All matches are returned once, those of the newest sessions first."""
     monkeypatch.setattr(listings, "_RANKED", 7)
     monkeypatch.setattr(listings, "_READ", 3)
     for number in range(5):
@@ -208,7 +208,7 @@ def test_more_matches_than_are_ranked_at_once(twins: Twins, monkeypatch: pytest.
 
 
 def test_only_some_sessions_are_searched(twins: Twins) -> None:
-    """Those that a filter has let through, and those below the places of the last catch-up."""
+    """Only sessions selected by a filter, and below the places of the last catch-up, are searched."""
     for number in range(4):
         twins.put(
             twins.path(f"s{number}", f"--p{number}--"), journal(f"s{number}", *spoken("alpha"), title=f"alpha {number}")
@@ -229,7 +229,7 @@ def test_only_some_sessions_are_searched(twins: Twins) -> None:
 
 
 def test_what_is_not_indexed_is_said_or_read(twins: Twins) -> None:
-    """Sessions that wait are counted; on demand they are read from end to end."""
+    """Unindexed sessions are counted as pending; on request they are read completely."""
     twins.put(twins.path("a"), journal("a", *spoken("alpha")))
     twins.catch_up("index")
     twins.put(twins.path("b"), journal("b", *spoken("alpha", "beta")))
@@ -243,7 +243,7 @@ def test_what_is_not_indexed_is_said_or_read(twins: Twins) -> None:
 
 
 def test_a_line_without_its_end_is_read(twins: Twins) -> None:
-    """In a journal as in a file of bytes: it is not indexed, but found."""
+    """An unfinished line, in a journal or a file of bytes, is not indexed but found."""
     for name, take_in in (("a", True), ("b", False)):
         twins.put(twins.path(name), journal(name, *spoken("alpha", "alpha omega"))[:-1], take_in=take_in)
     twins.catch_up()
@@ -252,7 +252,7 @@ def test_a_line_without_its_end_is_read(twins: Twins) -> None:
 
 
 def test_what_the_index_says_is_not_believed(twins: Twins) -> None:
-    """A session that was deleted or replaced since gives nothing that it does not have now."""
+    """A session that was deleted or replaced since returns only its current matches."""
     gone = twins.put(twins.path("a"), journal("a", *spoken("alpha")))
     other = twins.put(twins.path("b"), journal("b", *spoken("alpha", "beta")))
     moved = twins.put(twins.path("c"), journal("c", *spoken("alpha")))
@@ -266,7 +266,7 @@ def test_what_the_index_says_is_not_believed(twins: Twins) -> None:
 
 
 def test_the_lines_of_hits_are_read_at_once(twins: Twins) -> None:
-    """A search is a handful of queries, however many hits it has."""
+    """A search takes few queries for any number of hits."""
     twins.put(twins.path("a"), journal("a", *spoken(*["alpha beta"] * 200)))
     twins.catch_up()
     before = twins.database.count

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.mission("B8")
 
 
 class TestDatabase(StoreContract):
-    """A store in a database; whoever opens it has connections and leases of his own."""
+    """A store in a database; every opener has its own connections and leases."""
 
     @pytest.fixture
     def open_store(self, postgres_url: str) -> Iterator[OpenStore]:
@@ -44,7 +44,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_draft_whose_process_was_killed_is_recovered_when_its_lease_has_ended(
     postgres_server: Server, postgres_url: str
 ) -> None:
-    """Until then nobody can tell that it is dead, and the draft is left alone."""
+    """Until the lease has expired, the owner may be alive, and the draft is not recovered."""
     dead = subprocess.run([sys.executable, "-c", DYING, postgres_url], capture_output=True, text=True, timeout=30)
     assert dead.returncode == -signal.SIGKILL
     session_id = dead.stdout.strip()

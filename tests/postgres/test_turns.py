@@ -1,4 +1,4 @@
-"""Turns of many gateways in one database: one at a time in a session, in their order, and taken over from the dead."""
+"""Turns of many gateways in one database run one at a time per session, in order, and are taken over from dead gateways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Nodes = Callable[[], TurnTable]
 
 @pytest.fixture
 def nodes(postgres_url: str) -> Nodes:
-    """Makes gateways that share a database, as far as their turns go."""
+    """Return a function that creates turn tables on one database, as separate gateways do."""
     migrate(Database(postgres_url))
 
     def make() -> TurnTable:
@@ -42,18 +42,18 @@ def enter(node: TurnTable, name: str, session: str = "s", *, urgent: bool = Fals
 
 
 def running(*nodes: TurnTable) -> list[Ticket]:
-    """The turns that have a lane, whoever looks after them."""
+    """Return the turns that have a lane, on any node."""
     return [ticket for node in nodes for ticket, standing in node.own().items() if standing.has_lane]
 
 
 def die(node: TurnTable) -> None:
-    """End a gateway as a kill does: nobody renews its lease, and nobody gives it back."""
+    """End a gateway as a kill does: its lease is neither renewed nor released."""
     for process in node._leases._processes.values():
         process.held.clear()
 
 
 def test_one_turn_of_a_session_runs_and_the_others_wait_whichever_node_has_them(nodes: Nodes) -> None:
-    """Whoever leaves gives the lane to the one that came next, on another node too."""
+    """When a turn leaves, the lane goes to the next one, also on another node."""
     one, two = nodes(), nodes()
     first, second, third = enter(one, "a"), enter(two, "b"), enter(one, "c")
     assert [first.has_lane, second.has_lane, third.has_lane] == [True, False, False]
@@ -68,13 +68,13 @@ def test_one_turn_of_a_session_runs_and_the_others_wait_whichever_node_has_them(
 
 
 def test_lanes_of_different_sessions_have_nothing_to_do_with_each_other(nodes: Nodes) -> None:
-    """Each session has a turn of its own at once."""
+    """Turns of different sessions run at the same time."""
     one, two = nodes(), nodes()
     assert enter(one, "a", "s").has_lane and enter(two, "b", "t").has_lane
 
 
 def test_a_message_of_one_name_is_entered_once_on_whichever_node(nodes: Nodes) -> None:
-    """The second one is told that it is there, and where; when it is done, the name is free."""
+    """A second entry returns the session of the first; after the turn has left, the name is free."""
     one, two = nodes(), nodes()
     entered = enter(one, "a")
     assert two.enter("t", KEY, "a", {"name": "a"}) is None
@@ -85,7 +85,7 @@ def test_a_message_of_one_name_is_entered_once_on_whichever_node(nodes: Nodes) -
 
 
 def test_an_urgent_turn_comes_before_those_that_wait(nodes: Nodes) -> None:
-    """It does not push the one aside that runs."""
+    """The running turn is not interrupted."""
     one, two = nodes(), nodes()
     first, waiting, urgent = enter(one, "a"), enter(one, "b"), enter(two, "c", urgent=True)
     assert running(one, two) == [first.ticket]
@@ -96,7 +96,7 @@ def test_an_urgent_turn_comes_before_those_that_wait(nodes: Nodes) -> None:
 
 
 def test_who_does_not_want_to_wait_any_more_is_passed_over(nodes: Nodes) -> None:
-    """A turn that leaves from the middle changes nothing for the others."""
+    """A waiting turn that leaves does not affect the others."""
     one, two = nodes(), nodes()
     first, second, third = enter(one, "a"), enter(two, "b"), enter(one, "c")
     two.leave(second.ticket)
@@ -106,7 +106,7 @@ def test_who_does_not_want_to_wait_any_more_is_passed_over(nodes: Nodes) -> None
 
 
 def test_an_empty_lane_can_be_taken_with_nothing_to_run(nodes: Nodes) -> None:
-    """Nobody begins there meanwhile, and one with turns cannot be taken."""
+    """No turn starts in the taken lane, and a lane with turns cannot be taken."""
     one, two = nodes(), nodes()
     alone = one.enter_alone("s", "x")
     assert alone is not None and two.enter_alone("s", "y") is None
@@ -118,7 +118,7 @@ def test_an_empty_lane_can_be_taken_with_nothing_to_run(nodes: Nodes) -> None:
 
 
 def test_turns_of_a_dead_node_are_those_of_a_living_one_in_their_order(nodes: Nodes) -> None:
-    """As soon as its lease is over, not before; the lane is where it was."""
+    """They are adopted only after the lease has expired, and the lane stays with the same turn."""
     dead, living = nodes(), nodes()
     first, second, third = enter(dead, "a"), enter(living, "b"), enter(dead, "c")
     die(dead)
@@ -134,7 +134,7 @@ def test_turns_of_a_dead_node_are_those_of_a_living_one_in_their_order(nodes: No
 
 
 def test_of_many_who_take_over_each_turn_goes_to_one(nodes: Nodes) -> None:
-    """Whatever the nodes do at the same moment, no turn is lost and none has two."""
+    """After concurrent adoptions, no turn is lost and each has one owner."""
     dead, living = nodes(), [nodes() for _ in range(4)]
     entered = [enter(dead, str(number), f"s{number % 5}").ticket for number in range(40)]
     dead.part()
@@ -143,13 +143,13 @@ def test_of_many_who_take_over_each_turn_goes_to_one(nodes: Nodes) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    for node in living:  # whoever was late finds the rest
+    for node in living:  # a late node finds the rest
         node.adopt()
     assert sorted(turn.ticket for node in living for turn in node.left()) == sorted(entered)
 
 
 def test_a_node_that_stood_still_cannot_leave_what_others_have_taken_over(nodes: Nodes) -> None:
-    """It notices that its lease is over, and its late word changes nothing."""
+    """A paused node notices that its lease has expired, and its `leave` has no effect."""
     paused, living = nodes(), nodes()
     entered, waiting = enter(paused, "a"), enter(living, "b")
     die(paused)
@@ -167,17 +167,17 @@ def test_a_node_that_stood_still_cannot_leave_what_others_have_taken_over(nodes:
 def test_a_lane_whose_owner_died_in_the_middle_of_leaving_goes_on(
     nodes: Nodes, postgres_server: Server, postgres_url: str
 ) -> None:
-    """Its turn was gone already, and the next one had not been told."""
+    """The turn's row was removed, but the lane was not passed on."""
     one, two = nodes(), nodes()
     first, second = enter(one, "a"), enter(two, "b")
     with Database(postgres_url).transaction() as cursor:
         cursor.execute("DELETE FROM turn WHERE session = 's' AND number = %s", (first.ticket.number,))
-    assert running(two) == []  # looking gives the lane to the next one
+    assert running(two) == []  # this check passes the lane on
     assert running(two) == [second.ticket]
 
 
 def test_an_empty_lane_of_a_dead_turn_is_taken_by_whoever_comes(nodes: Nodes, postgres_url: str) -> None:
-    """If nobody waited, the next one finds that nobody is there."""
+    """A new turn gets a lane whose turn no longer exists."""
     one, two = nodes(), nodes()
     enter(one, "a")
     with Database(postgres_url).transaction() as cursor:
@@ -186,7 +186,7 @@ def test_an_empty_lane_of_a_dead_turn_is_taken_by_whoever_comes(nodes: Nodes, po
 
 
 def test_a_turn_is_stopped_through_its_row(nodes: Nodes) -> None:
-    """The node that runs it reads why; the first reason stays."""
+    """The node that runs it reads the reason; the first reason is kept."""
     one, two = nodes(), nodes()
     entered = enter(one, "a")
     two.stop("s", list(two.names("s")), "enough")
@@ -197,7 +197,7 @@ def test_a_turn_is_stopped_through_its_row(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_under_load_a_lane_has_one_turn_at_a_time_and_keeps_the_order(nodes: Nodes, seed: int) -> None:
-    """Three nodes enter and leave without pause; each node's turns run in the order in which it entered them."""
+    """Three nodes enter and leave without pause; each node's turns run in their order."""
     workers = [nodes() for _ in range(3)]
     guard = threading.Lock()
     inside: set[str] = set()
@@ -242,7 +242,7 @@ def test_under_load_a_lane_has_one_turn_at_a_time_and_keeps_the_order(nodes: Nod
 def test_an_entry_whose_outcome_is_not_known_is_looked_up(
     nodes: Nodes, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection broke behind the commit: the turn is there, and is entered once."""
+    """If the connection breaks after the commit, the turn is found and entered once."""
     from sessile.storage.postgres.database import lost
 
     node = nodes()

@@ -1,4 +1,4 @@
-"""The same sessions in a database and in a folder, so that the same questions can be asked of both catalogs."""
+"""The same sessions in a database and in a folder, to compare the answers of both catalogs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ EVERYTHING = Filter(hide=())
 
 
 def journal(session_id: str, *records: Json, **members: Any) -> bytes:
-    """The bytes of a session with these entries."""
+    """Return the bytes of a session with these entries."""
     return b"".join(encode(record) + b"\n" for record in (header(session_id, **members), *records))
 
 
 class Twins:
-    """A store in a database and one in a folder, in which the same happens."""
+    """A store in a database and one in a folder with the same changes."""
 
     def __init__(self, database: Database, leases: Leases, place: str = "sessions") -> None:
         self.place = f"{ROOT}/{place}"
@@ -51,11 +51,11 @@ class Twins:
         self.twin.close()
 
     def path(self, name: str, folder: str = FOLDER) -> str:
-        """Where a session of that name lies, in both."""
+        """Return the path of a session, which is the same in both."""
         return f"{self.place}/{folder}/{name}.jsonl"
 
     def put(self, path: str, data: bytes, *, take_in: bool = True) -> str:
-        """A session of these bytes: a journal in the database if it can be one, else a file of bytes."""
+        """Write a session: as a journal in the database if it is valid, otherwise as a file of bytes."""
         for fs in (self.fs, self.folder):
             atomic.make_folders(fs, posixpath.dirname(path))
             atomic.replace(fs, path, (data,), durable=False)
@@ -63,7 +63,7 @@ class Twins:
             try:
                 self.journals.open(path).close()
             except NotASession:
-                pass  # it stays as it is
+                pass  # not a session: it stays a file of bytes
         return path
 
     def append(self, path: str, *records: Json) -> None:
@@ -86,13 +86,13 @@ class Twins:
                 fs.rename(source, target)
 
     def catch_up(self, depth: Any = "index", *more: str) -> CaughtUp:
-        """What the catalog says of a catch-up, which is what its twin says."""
+        """Let both catalogs catch up, and check that they report the same."""
         found, expected = (each.catch_up([self.place, *more], depth=depth) for each in (self.catalog, self.twin))
         assert found == expected
         return found
 
     def assert_same(self, *queries: str) -> None:
-        """Both catalogs have the same to say."""
+        """Check that both catalogs give the same answers."""
         found, expected = facts(self.catalog, *queries), facts(self.twin, *queries)
         for name, answer in expected.items():
             assert found[name] == answer, name
@@ -108,7 +108,7 @@ def write(fs: Filesystem, path: str, data: bytes) -> None:
 
 
 def facts(catalog: Catalog | PostgresCatalog, *queries: str) -> dict[str, Any]:
-    """Everything that a catalog says, but for numbers of rows and ranks, and times, which are those of two clocks."""
+    """Return all answers of a catalog, except row numbers, ranks and times, which may differ."""
     said: dict[str, Any] = {"notices": list(catalog.notices)}
     for wanted in (EVERYTHING, Filter(), Filter(hide=(), sort="started"), Filter(hide=(), sort="cost", limit=2)):
         listing = catalog.list(wanted)

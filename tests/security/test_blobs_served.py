@@ -1,4 +1,4 @@
-"""What is stored as a blob comes back as it was or not at all, and what only looks like a reference to one stays text."""
+"""Blobs are returned unchanged or not at all, and texts that only resemble references stay texts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ODD = [
 
 
 def damaged(data: bytes, rng: Random) -> bytes:
-    """The bytes with something wrong in them."""
+    """Return the bytes with a random damage."""
     kind = rng.randrange(4)
     if kind == 0 and data:
         place = rng.randrange(len(data))
@@ -48,7 +48,7 @@ def damaged(data: bytes, rng: Random) -> bytes:
 
 
 def check_served(blobs: int, rng: Random) -> tuple[int, int]:
-    """Store blobs, damage about half of them, and ask for all; gives how many were served and how many refused."""
+    """Store blobs, damage about half of them, and read all. Return the numbers of served and refused blobs."""
     served = refused = 0
     fs = MemoryFilesystem()
     fs.mkdir("/b")
@@ -66,13 +66,13 @@ def check_served(blobs: int, rng: Random) -> tuple[int, int]:
         found = store.get(digest)
         assert found == (data if other == data else None)
         served, refused = served + (found is not None), refused + (found is None)
-        assert store.put(data).path == path and store.get(digest) == data  # storing it again mends it
+        assert store.put(data).path == path and store.get(digest) == data  # storing it again repairs it
         fs.unlink(path)
     return served, refused
 
 
 def check_references(texts: int, rng: Random) -> int:
-    """Texts that look like references: 64 hexadecimal digits are one, everything else is text; gives how many were one."""
+    """Parse texts that resemble references: only 64 hexadecimal digits are one. Return the number of references."""
     named = 0
     fs = MemoryFilesystem()
     fs.mkdir("/b")
@@ -113,7 +113,7 @@ def run(times: int, seed: int) -> None:
 
 
 def test_a_blob_is_served_as_it_was_or_not_at_all() -> None:
-    """A flipped bit, missing or added bytes are noticed; texts of users stay texts."""
+    """A flipped bit and missing or added bytes are noticed; users' texts stay texts."""
     run(SHORT, 1)
 
 
@@ -124,7 +124,7 @@ def test_a_hundred_thousand_blobs_are_served_as_they_were_or_not_at_all() -> Non
 
 
 def test_without_the_check_wrong_bytes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If what is read is not compared with its hash, the first flipped bit is seen."""
+    """If content is not compared with its hash, the rig reports wrong bytes."""
 
     def unchecked(self: BlobStore, digest: str) -> bytes | None:
         fd = self._fs.open(self.path(digest), os.O_RDONLY)

@@ -1,6 +1,6 @@
-"""Secrets that are stored: in no export, no error, no log, no API document and no file of the page, wherever they stand.
+"""Stored secrets appear in no export, error, log, API document or file of the page.
 
-Who holds the token sees sessions as they are; what is looked at here is what leaves for others, and what nobody asked for.
+A client with the token sees sessions unredacted. These tests check what leaves for other readers, and unrequested output.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def anyio_backend() -> str:
 async def test_no_secret_leaves_in_an_export_an_error_or_a_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every form of an export, every open path, every operation asked wrongly, and all that is logged meanwhile."""
+    """Secrets are in no form of an export, open path, error of any operation, or log record."""
     store = poisoned_store(tmp_path)
     ids = [info.id for info in store.list_all()]
-    plain = [name for name in ids if not leaks(name)]  # who names a secret is told what they named
+    plain = [name for name in ids if not leaks(name)]  # an error repeats the id that the request names
     exports, errors, opened = [], [], []
     with caplog.at_level(logging.DEBUG):
         async with http(tmp_path) as gate:
@@ -57,7 +57,7 @@ async def test_no_secret_leaves_in_an_export_an_error_or_a_log(
                     if response.status_code >= 400:
                         errors.append(response.text)
     assert len(exports) == len(ids) * len(FORMS) and "[REDACTED:" in exports[0]
-    # An id is what others call the session by, and stays: nobody makes one of a secret.
+    # An id identifies the session and is not redacted: ids are not made from secrets.
     assert {place for text in exports for place in leaks(text)} <= {"session"}
     assert len(errors) > 100 and [text for text in errors if leaks(text)] == []
     assert [leaks(text) for text in opened if leaks(text)] == []
@@ -68,7 +68,7 @@ async def test_no_secret_leaves_in_an_export_an_error_or_a_log(
 
 
 def wrong(ids: list[str]) -> list[dict[str, str]]:
-    """Requests that name a session with secrets, and something in it that is not there."""
+    """Return requests with a session that holds secrets and parameters that do not exist."""
     return [
         {"id": ids[0], "entry": "nothing", "branch": "nothing", "number": "99999"},
         {"id": ids[-1], "sessionId": ids[-1], "key": "nothing", "turn": "nothing", "form": "nothing"},
@@ -77,7 +77,7 @@ def wrong(ids: list[str]) -> list[dict[str, str]]:
 
 
 async def test_the_canaries_would_be_seen(tmp_path: Path) -> None:
-    """An export without redaction has all but the name of a file and a line that cannot be read."""
+    """An export without redaction contains every canary, except in a file name and an unreadable line."""
     store = poisoned_store(tmp_path)
     seen: set[str] = set()
     async with http(tmp_path) as gate:

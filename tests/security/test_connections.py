@@ -1,6 +1,6 @@
-"""Whom a gateway connects to when nobody has configured a model: nobody, whatever a message, a picture or a setting names.
+"""A gateway without a configured model connects to no address, even if a message, an image or a setting names one.
 
-The interpreter itself reports every connection, every name that is looked up and every program that is started.
+The interpreter's audit hook reports every connection, name lookup and started program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVENTS = {
     *("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr", "socket.sendto"),
     *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "urllib.Request", "http.client.connect"),
 }
-# Addresses at which something answers that no page and no message may reach.
+# Internal addresses that no page or message may reach.
 INSIDE = [
     "http://169.254.169.254/latest/meta-data/",
     "http://2852039166/",
@@ -49,7 +49,7 @@ INSIDE = [
 
 
 class Watch:
-    """Hears of every connection of this process, while somebody listens. A hook cannot be taken back, so there is one."""
+    """Record every connection of this process while listening. An audit hook cannot be removed, so there is one instance."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[str, Any]] | None = None
@@ -61,7 +61,7 @@ class Watch:
 
     @contextmanager
     def listening(self) -> Iterator[list[tuple[str, Any]]]:
-        """What is heard meanwhile."""
+        """Yield the list of events that are recorded during the block."""
         seen: list[tuple[str, Any]] = []
         self._seen = seen
         try:
@@ -79,7 +79,7 @@ def anyio_backend() -> str:
 
 
 async def test_a_gateway_without_a_model_connects_to_nobody(tmp_path: Path) -> None:
-    """Every operation, and messages that name addresses in text, as pictures, as files and as models."""
+    """Every operation, and messages with addresses in text, images, files and model names, open no connection."""
     asked = 0
     async with http(tmp_path) as gate:
         with WATCH.listening() as seen:
@@ -110,7 +110,7 @@ async def test_a_gateway_without_a_model_connects_to_nobody(tmp_path: Path) -> N
 
 
 async def test_a_connection_would_be_heard() -> None:
-    """The watch hears of one that somebody makes."""
+    """The watch records a real connection."""
     import socket
 
     with WATCH.listening() as seen, socket.socket() as sock:

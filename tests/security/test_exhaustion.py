@@ -1,4 +1,4 @@
-"""What a file, a text or a stranger can make us spend: memory, disk, time and places are bounded by what was sent."""
+"""Memory, disk, time and connections used for a file, a text or an unauthorized client are bounded by the input's size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sessile.storage import packed
 from sessile.storage.filesystem import PosixFilesystem
 
 MEBIBYTE = 1 << 20
-SECONDS = 5.0  # of work; each took minutes or hours, and takes milliseconds
+SECONDS = 5.0  # of CPU time; these inputs once took minutes or hours, and now take milliseconds
 
 
 def spent(began: float) -> float:
@@ -41,7 +41,7 @@ def spent(began: float) -> float:
 
 
 def zstd_of_nothing_but_a(mebibytes: int) -> bytes:
-    """A frame whose blocks say "128 KiB of this byte", four bytes each."""
+    """Return a zstd frame of blocks that each repeat one byte 128 KiB times."""
     blocks = [131_072 << 3 | 1 << 1 for _ in range(8 * mebibytes)]
     blocks[-1] |= 1
     return b"\x28\xb5\x2f\xfd\x00\x38" + b"".join(struct.pack("<I", block)[:3] + b"a" for block in blocks)
@@ -49,7 +49,7 @@ def zstd_of_nothing_but_a(mebibytes: int) -> bytes:
 
 @pytest.mark.promise("P25")
 def test_an_archive_made_to_burst_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixteen kilobytes that stand for half a gigabyte are given up on before that is held anywhere."""
+    """Sixteen kilobytes that expand to half a gigabyte are abandoned before that much memory is used."""
     monkeypatch.setattr(packed, "ALWAYS", 8 * MEBIBYTE)
     monkeypatch.setattr(packed, "TIMES", 1)
     path = tmp_path / "rollout.jsonl.zst"
@@ -72,7 +72,7 @@ def test_an_archive_made_to_burst_takes_little_memory(tmp_path: Path, monkeypatc
 def test_a_small_archive_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, size: int, is_whole: bool
 ) -> None:
-    """It unpacks to what every archive may, or to so many times itself; one byte more is damage, and is said."""
+    """An archive may expand to a fixed size or a multiple of its own size; one byte more is reported as damage."""
     monkeypatch.setattr(packed, "ALWAYS", 2 * MEBIBYTE)
     monkeypatch.setattr(packed, "TIMES", 1)
     pack = zstd.compress if suffix == "zst" else (lambda data: zlib.compress(data, wbits=31))
@@ -97,7 +97,7 @@ def test_a_small_archive_does_not_fill_the_disk(
 )
 @pytest.mark.parametrize("begin", ["", '\n</pasted_content id="abcd">'])
 def test_a_prompt_full_of_tags_that_never_end_is_read_at_once(tag: str, begin: str) -> None:
-    """A listing looks at the first prompt of every file."""
+    """A listing reads the first prompt of every file, so this must take linear time."""
     row = {"type": "user", "message": {"content": begin + tag * (4 * MEBIBYTE // len(tag))}}
     line = json.dumps(row, separators=(",", ":")).encode()
     began = time.process_time()
@@ -109,7 +109,7 @@ def test_a_prompt_full_of_tags_that_never_end_is_read_at_once(tag: str, begin: s
 
 @pytest.mark.promise("P17")
 def test_a_prompt_full_of_pastes_of_all_names_is_read_at_once() -> None:
-    """Neither those that end nor those that do not make the others slower."""
+    """Neither closed nor unclosed paste tags slow down the others."""
     names = [f"{number:04x}" for number in range(1 << 16)]
     text = "".join(f'<pasted_content id="{name}">\nx' for name in names) + '\n</pasted_content id="ffff">' * 1000
     began = time.process_time()
@@ -120,7 +120,7 @@ def test_a_prompt_full_of_pastes_of_all_names_is_read_at_once() -> None:
 @pytest.mark.promise("P17")
 @pytest.mark.parametrize("begin", ["", "</read-files></modified-files>"])
 def test_a_summary_full_of_lists_that_never_end_is_read_at_once(begin: str) -> None:
-    """A model, or a file, may have written it."""
+    """A summary comes from a model or a file and is not trusted."""
     text = begin + "<read-files>\n" * (4 * MEBIBYTE // 13)
     began = time.process_time()
     assert without_blocks(text) == text.rstrip()
@@ -144,7 +144,7 @@ def texts_of(units: list[str], most: int) -> st.SearchStrategy[str]:
 
 @given(texts_of([*_PASTES, "x"], 7) | texts_of(_TAGS, 9))
 def test_a_prompt_is_found_as_the_patterns_of_the_sdk_find_it(text: str) -> None:
-    """They take the square of the length; what is found is the same."""
+    """The result equals that of the SDK's patterns, which take quadratic time."""
     one = trimmed(_PASTED.sub(lambda match: match[2] or "", f"z{text}").replace("\n", " "))
     slash, shell = _COMMAND.search(one), _SHELL.search(one)
     wanted = slash[1] or None if slash else f"! {trimmed(shell[1])}" if shell else one
@@ -154,7 +154,7 @@ def test_a_prompt_is_found_as_the_patterns_of_the_sdk_find_it(text: str) -> None
 
 @given(texts_of(_ENDS, 12))
 def test_file_lists_are_found_as_a_pattern_finds_them(text: str) -> None:
-    """The same, for what stands behind a summary."""
+    """The result equals that of a pattern, for the file lists after a summary."""
     assert without_blocks(text) == _LISTS.sub("", text).rstrip()
 
 
@@ -163,7 +163,7 @@ def test_file_lists_are_found_as_a_pattern_finds_them(text: str) -> None:
     "language", ["systemd", "mcschema", "smithy", "scala", "fancy", "markdown", "md", "rst", "http"]
 )
 def test_code_is_not_coloured_by_what_may_never_end(language: str) -> None:
-    """These take the cube of the length for what was made for that, or colour parts of it as any other language."""
+    """These lexers take cubic time on crafted input, or highlight parts as another language, so they are not used."""
     assert "<span" not in code("[a]\nx = 1 ; /* y */\n", language)
     began = time.process_time()
     markdown(f"```{language}\n[[{' ' * MAX_CODE}\n```")
@@ -173,7 +173,7 @@ def test_code_is_not_coloured_by_what_may_never_end(language: str) -> None:
 @pytest.mark.promise("P36")
 @pytest.mark.parametrize("language", sorted(LANGUAGES))
 def test_a_language_that_is_coloured_takes_no_cube_of_the_length(language: str) -> None:
-    """Twice the length takes four times as long at most: a few hundred characters say what thousands would."""
+    """Doubling the length takes at most four times as long, which a few hundred characters show."""
     for begin, unit in product(("", '"', "/*", "<a "), ("\n", " ", "a ", "a\n", "(", "-a")):
         began = time.process_time()
         code((begin + unit * 400)[:400], language)
@@ -183,7 +183,7 @@ def test_a_language_that_is_coloured_takes_no_cube_of_the_length(language: str) 
 @pytest.mark.promise("P36")
 @pytest.mark.parametrize("language", sorted(SLOW_LANGUAGES))
 def test_what_colours_slowly_is_given_less(language: str) -> None:
-    """A block that is made for it takes seconds at the most."""
+    """A crafted block in a slow language takes seconds at most, because its limit is lower."""
     assert "<span" in code("x = 1 // y\n", language) and "<span" not in code("x = 1\n" * (MAX_CODE // 20), language)
     began = time.process_time()
     code("<a " + "a\n" * MAX_CODE, language)
@@ -191,7 +191,7 @@ def test_what_colours_slowly_is_given_less(language: str) -> None:
     assert spent(began) < SECONDS
 
 
-# -- strangers
+# -- unauthorized clients
 
 TOKEN = "canary-Abcdefghijklmnopqrstuvwxyz0123456789_-Z"
 HOST = ("Host", "127.0.0.1")
@@ -206,7 +206,7 @@ async def answering(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.mark.promise("P39")
 def test_who_asks_without_the_token_takes_nothing_from_who_has_it() -> None:
-    """What is open to pages of other sites and to other users neither counts as our requests nor holds their places."""
+    """Requests to open paths neither count towards the rate limit nor occupy the connections of authorized clients."""
     limits = Limits(connections=1, requests_per_second=2, body_seconds=60.0)
     app = guarded(answering, Guarding(Secret(TOKEN), limits, clock=lambda: 0.0))
 

@@ -1,7 +1,7 @@
-"""What is planted in a store: links, pipes, sockets and devices in the place of any file or folder, also while somebody writes.
+"""Links, pipes, sockets and devices in place of a store's files and folders, also swapped in during writes.
 
-Beside the root lies a folder that nothing may change. A scenario does everything that a store writes; each step may fail with a
-typed error, none may change that folder, and none may wait for ever.
+A folder next to the root must never change. A scenario does everything that a store writes. Each step may fail with a typed
+error, but none may change that folder or hang.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def draft(store: Store) -> None:
 
 
 class Gone(Exception):
-    """There is no session at this moment."""
+    """There is no session at the moment."""
 
 
 def first(store: Store) -> str:
-    """The file of a session of the project, whatever folder has its place now."""
+    """Return the first session file of the project, even if its folder was replaced."""
     folder = store.layout.folder(CWD)
     try:
         names = sorted(os.listdir(folder))
@@ -120,7 +120,7 @@ def opened(root: Path) -> Store:
 
 @pytest.fixture(scope="module")
 def filled() -> Iterator[Path]:
-    """A store in which everything was written once; it is copied for each try."""
+    """A store in which everything was written once. It is copied for each test."""
     with fast_folder() as folder:
         root = Path(folder) / "root"
         store = opened(root)
@@ -132,7 +132,7 @@ def filled() -> Iterator[Path]:
         yield root
 
 
-# -- something else in the place of a file or a folder
+# -- another type of file in place of a file or a folder
 
 
 def _socket(path: Path, outside: Path) -> None:
@@ -168,7 +168,7 @@ def make_outside(folder: Path) -> Path:
 
 
 def components(root: Path) -> list[str]:
-    """Every file and folder of a store."""
+    """Return every file and folder of a store."""
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
@@ -187,7 +187,7 @@ def no_longer_than(seconds: int) -> Iterator[None]:
 
 
 def take_every_step(store: Store) -> int:
-    """Do everything; gives how many steps were refused."""
+    """Run all steps. Return the number of refused ones."""
     refused = 0
     for step in STEPS:
         try:
@@ -198,7 +198,7 @@ def take_every_step(store: Store) -> int:
 
 
 def check_planted(filled: Path, component: str, kind: str) -> int:
-    """Plant one thing in a copy of a store, and do everything there."""
+    """Plant one thing in a copy of a store, and run all steps there."""
     with fast_folder() as place:
         folder = Path(place)
         outside = make_outside(folder)
@@ -209,7 +209,7 @@ def check_planted(filled: Path, component: str, kind: str) -> int:
         try:
             PLANTS[kind](path, outside)
         except PermissionError:
-            return 0  # only root makes devices
+            return 0  # only root can create devices
         before, what = snapshot(outside), path.lstat().st_mode
         with no_longer_than(PATIENCE):
             refused = take_every_step(opened(root))
@@ -228,7 +228,7 @@ def check_all_planted(filled: Path, stride: int) -> None:
 
 
 def test_what_is_planted_in_a_store_is_not_written_through(filled: Path) -> None:
-    """A share of all pairs of a place and a thing to plant there; nothing outside changes, and nothing hangs."""
+    """With some pairs of a place and a planted thing, nothing outside changes and nothing hangs."""
     check_all_planted(filled, stride=7)
 
 
@@ -238,25 +238,25 @@ def test_whatever_is_planted_wherever_it_is_not_written_through(filled: Path) ->
     check_all_planted(filled, stride=1)
 
 
-# -- swapped while somebody writes
+# -- swapped during writes
 
 
 def swapping(path: str, link: str, tell: Tell) -> None:
-    """Put a link in the place of a folder or file and take it away again, until it is killed."""
+    """Replace a folder or file with a link and restore it, repeatedly, until killed."""
     tell("there")
     while True:
         for source, target in ((path, f"{path}.real"), (link, path), (path, link), (f"{path}.real", path)):
             try:
                 os.rename(source, target)
             except OSError:
-                pass  # the other side has put something there; the next round finds it
+                pass  # the store has created something there; the next round handles it
 
 
 RACING = [STEPS[number] for number in (0, 2, 3, 4, 6, 7, 8)]
 
 
 def race(component: str, races: int, seed: int) -> int:
-    """Do things to a store while one of its folders is swapped for a link to one outside; gives how many were refused."""
+    """Run steps while a folder of the store is swapped for a link to the outside. Return the number of refused steps."""
     rng = Random(seed)
     refused = 0
     with fast_folder() as place:
@@ -292,7 +292,7 @@ def check_races(races: int, seed: int) -> int:
 
 
 def test_a_folder_that_is_swapped_for_a_link_is_not_followed() -> None:
-    """Each call reaches the real folder or fails, at whatever moment the link comes."""
+    """Each call reaches the real folder or fails, whenever the link appears."""
     assert check_races(SHORT, 1)
 
 
@@ -303,12 +303,12 @@ def test_fifty_thousand_races_are_lost_by_the_link(seed: int) -> None:
     assert check_races(LONG // 10, 10 + seed)
 
 
-# -- whose the root is
+# -- owner of the root
 
 
 @pytest.mark.promise("P28")
 def test_the_root_of_another_user_is_read_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written there would be somebody else's business; the message says whose folder it is."""
+    """Writing to another user's root is refused with a message that names the reason; reading works."""
     store = opened(tmp_path / "root")
     talk(store)
     path = first(store)
@@ -328,7 +328,7 @@ def test_the_root_of_another_user_is_read_and_not_written(tmp_path: Path, monkey
 
 
 def test_without_going_from_folder_to_folder_the_link_wins(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that opens whole paths follows a folder that is a link, planted or swapped."""
+    """A file system that opens whole paths follows planted and swapped links, and the rig reports it."""
 
     @contextmanager
     def whole(self: object, path: str) -> Iterator[tuple[None, str]]:

@@ -1,7 +1,7 @@
-"""No text becomes a path outside of the root: ids, folders, agents, keys, hashes, tokens and attachments, made up by the million.
+"""No text becomes a path outside the root: ids, folders, agents, keys, hashes, tokens and attachments, crafted by the million.
 
-The interpreter itself reports every file that is opened, renamed, removed, made or listed (`sys.addaudithook`). A name without a
-folder is given together with the descriptor of one, which was reached from the root in the same way.
+The interpreter's audit hook (`sys.addaudithook`) reports every file that is opened, renamed, removed, created or listed. A name
+without a folder is passed together with the descriptor of a folder, which was reached from the root in the same way.
 """
 
 from __future__ import annotations
@@ -115,14 +115,14 @@ UUID = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
 
 
 def made_up(rng: Random) -> str:
-    """A name that tries to be a path, or nearly is one."""
+    """Return a name that tries to be a path, or nearly is one."""
     if rng.random() < 0.05:
         return "".join(map(chr, rng.choices(range(0x250), k=rng.randrange(12))))
     return "".join(rng.choices(PARTS, k=rng.choice((1, 1, 2, 3, 5))))
 
 
 class Watch:
-    """Hears of every file that this process touches, while somebody listens. A hook cannot be taken back, so there is one."""
+    """Record every file that this process touches while listening. An audit hook cannot be removed, so there is one instance."""
 
     def __init__(self) -> None:
         self._roots: tuple[str, ...] = ()
@@ -150,8 +150,8 @@ class Watch:
 
     @contextmanager
     def within(self, *roots: Path) -> Iterator[Watch]:
-        """Listen: everything has to lie in one of these folders."""
-        # What is imported, and what the interpreter looks up for itself, was there before any name.
+        """Record during the block; every path must be in one of these folders."""
+        # Imports and the interpreter's own lookups do not depend on the tested names.
         own = (
             *map(str, roots),
             sys.prefix,
@@ -172,7 +172,7 @@ Take = Callable[[str], object]
 
 
 def namings(root: str) -> dict[str, Take]:
-    """Everything that makes a path of a text, for a store at a root."""
+    """Return every function that makes a path from a text, for a store at a root."""
     layout = Layout(root, f"{root}/cache")
     state, turns = StateFolder(root), TurnLog(store_at(root).fs, root)
     blobs = store_at(root).blobs
@@ -199,7 +199,7 @@ def namings(root: str) -> dict[str, Take]:
 
 
 def check_namings(root: str, rng: Random, names: int) -> tuple[int, int]:
-    """Make paths of so many names; gives how many were made, and how many refused."""
+    """Make paths from random names. Return the numbers of paths and refusals."""
     made = refused = 0
     takes = namings(root)
     for _ in range(names):
@@ -217,10 +217,10 @@ def check_namings(root: str, rng: Random, names: int) -> tuple[int, int]:
 
 
 def uses(store: Store, conversations: Conversations, rng: Random) -> list[tuple[float, Take]]:
-    """What can be done with a name in a store, and how often it is done: making something takes much longer than refusing."""
+    """Return the uses of a name in a store, and their frequency: creating something is much slower than refusing."""
 
     def named(text: str) -> None:
-        if "/" not in text and not text.endswith(".jsonl"):  # else it is a path, which its user may choose
+        if "/" not in text and not text.endswith(".jsonl"):  # otherwise it is a path, which the user may choose
             store.open(text, readonly=True).close()
             store.delete(text)
 
@@ -246,7 +246,7 @@ def uses(store: Store, conversations: Conversations, rng: Random) -> list[tuple[
 
 
 def check_store(folder: Path, rng: Random, names: int) -> int:
-    """Use so many names in a store while the interpreter tells which files are touched; gives how many that were."""
+    """Use random names in a store under the audit hook. Return the number of touched files."""
     (folder / "beside").mkdir()
     (folder / "beside" / "secret.jsonl").write_text('{"type":"session","id":"s","version":3}\n')
     root = folder / "root"
@@ -273,7 +273,7 @@ def check_store(folder: Path, rng: Random, names: int) -> int:
 
 
 def empty(folder: Path) -> None:
-    """Forget what was made, so that looking through it does not take longer and longer."""
+    """Remove the created sessions, so that listing them does not get slower and slower."""
     for path in folder.glob("*/*"):
         if path.is_file():
             path.unlink()
@@ -290,13 +290,13 @@ def run(folder: Path, seed: int, names: int) -> None:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder to work in; where the process was is restored."""
+    """A working directory, which is restored afterwards."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_no_name_leads_out_of_the_root(here: Path) -> None:
-    """Each is refused, or becomes a path below it; nothing else is touched."""
+    """Each name is refused or becomes a path below the root; nothing else is touched."""
     run(here, 1, SHORT)
 
 
@@ -309,7 +309,7 @@ def test_a_million_names_lead_nowhere(here: Path, seed: int) -> None:
 
 @pytest.mark.anyio
 async def test_no_request_reaches_a_file_outside(here: Path) -> None:
-    """Keys, ids, agents, entries, hashes and tokens of every operation that takes one."""
+    """This covers keys, ids, agents, entries, hashes and tokens of every operation."""
     rng = Random(3)
     root = here / "root"
     async with http(root) as gate:
@@ -328,7 +328,7 @@ async def test_no_request_reaches_a_file_outside(here: Path) -> None:
 
 
 def operations() -> list[tuple[str, str, str, str]]:
-    """Every text that an operation takes: its method, its path, and where the text stands."""
+    """Return every text that an operation takes: method, path, place and name."""
     found = []
     told = openapi_document()
     for path, methods in told["paths"].items():
@@ -350,7 +350,7 @@ def anyio_backend() -> str:
 @pytest.mark.parametrize("at", ["2026/../../../../x", "x\0y", "../x", "z" * 400, 5, None, ["a"], ""])
 @pytest.mark.parametrize("format_", ["codex", "claude"])
 def test_the_time_in_a_file_of_another_agent_is_no_part_of_a_path(here: Path, format_: str, at: object) -> None:
-    """What is imported lies where every session of its project lies, whatever its header says."""
+    """An imported session is in the folder of its project, whatever time its header has."""
     meta = {"id": UUID, "timestamp": at, "cwd": "/work", "originator": "codex_cli", "cli_version": "1"}
     row = {"uuid": UUID, "parentUuid": None, "sessionId": UUID, "type": "user", "cwd": "/work", "timestamp": at}
     said = {"role": "user", "content": "hello"}
@@ -375,7 +375,7 @@ def test_the_time_in_a_file_of_another_agent_is_no_part_of_a_path(here: Path, fo
 
 
 def test_a_store_without_checks_is_noticed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If any text may be an id, a file outside of the root is touched or a path leads there."""
+    """If any text may be an id, the rig reports a path or a touched file outside the root."""
     monkeypatch.setattr("sessile.storage.blobs.checked_hash", lambda digest: digest)
     with pytest.raises(AssertionError):
         check_namings(str(here / "root"), Random(1), 500)
