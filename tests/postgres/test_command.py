@@ -77,14 +77,9 @@ def both(sessile: Command, demo: Path, postgres_url: str, monkeypatch: pytest.Mo
 
 
 def test_a_store_goes_to_a_database_and_back_byte_for_byte(both: Both, tmp_path: Path) -> None:
-<<<<<<< HEAD
     """With artifacts and times; the next time there is nothing to do, in either direction."""
     again = both.sessile("sync", both.url).err
     assert again.startswith("postgresql://") and again.endswith(" is up to date\n")
-=======
-    """A sync copies sessions, artifacts and times; repeating it does nothing, in either direction."""
-    assert both.sessile("sync", both.url).err.endswith(" is up to date\n")
->>>>>>> h-tc
     restored = tmp_path / "restored"
     assert both.sessile("--root", str(restored), "sync", "--from", both.url).code == 0
     before = {path.removeprefix(str(both.folder)): found[1:] for path, found in snapshot(both.folder).items()}
