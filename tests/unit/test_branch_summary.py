@@ -64,7 +64,7 @@ def test_going_to_another_branch_leaves_what_is_not_shared() -> None:
 
 
 def test_going_where_one_is_does_nothing() -> None:
-    """Also if the entry is a user message."""
+    """Navigating to the current entry does nothing, even if it is a user message."""
     assert navigation(PATH, target(said(1), "d"), PATH) == Navigation(False, "d", None, (), "d")
 
 
@@ -88,7 +88,7 @@ def test_only_what_a_user_said_can_be_said_anew(payload: Json) -> None:
 
 
 def test_the_newest_messages_are_taken_until_the_budget_is_full() -> None:
-    """Oldest first; messages that did not fit are counted."""
+    """Messages are returned oldest first, and those that did not fit are counted."""
     payloads = (said(10), answered(11), said(12), answered(13))
     assert taken(25, *payloads) == [12, 13]
     assert taken(24, *payloads) == [13]
@@ -105,7 +105,7 @@ def test_what_is_small_but_older_than_what_did_not_fit_is_left_out() -> None:
 
 @pytest.mark.parametrize("payload", [came_back(100), compacted("x", 100)])
 def test_a_summary_may_go_over_the_budget(payload: Json) -> None:
-    """While less than nine tenths of the budget are used."""
+    """A summary is included while less than nine tenths of the budget are used."""
     assert taken(28, said(1), payload, said(12), answered(13)) == [100, 12, 13]
     assert taken(27, said(1), payload, said(12), answered(13)) == [12, 13]
 
@@ -119,7 +119,7 @@ def test_results_of_tools_are_left_out() -> None:
 
 
 def test_files_come_from_everything_that_is_left() -> None:
-    """From nested summaries and calls that did not fit; not from extensions or from before the branch."""
+    """Nested summaries and calls that did not fit count; extensions and entries before the branch do not."""
     call = {"type": "toolCall", "id": "c", "name": "write", "arguments": {"path": "w"}}
     found = branch(
         10,
@@ -134,7 +134,7 @@ def test_files_come_from_everything_that_is_left() -> None:
 
 
 def test_the_budget_is_what_the_reserve_leaves() -> None:
-    """The default window if unknown; half of a small window."""
+    """An unknown window uses the default, and a small one uses half of it."""
     assert branch_budget(None) == 128_000 - 16_384
     assert branch_budget(200_000) == 183_616
     assert branch_budget(8_000) == 4_000

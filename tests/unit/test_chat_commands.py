@@ -80,7 +80,7 @@ def test_what_only_looks_like_a_reset_is_text(text: str) -> None:
     ],
 )
 def test_a_reset_may_name_a_model(words: str, model: str | None, rest: str) -> None:
-    """By name, provider and name, alias, or a part that only one allowed model has; other words are the message."""
+    """A model is given by name, provider and name, alias, or a unique part; other words are the message."""
     assert command(f"/new {words}") == ChatCommand("new", text=rest, model=model)
 
 
@@ -153,7 +153,7 @@ def test_other_words_may_trigger_a_reset() -> None:
     ],
 )
 def test_each_command_is_understood(text: str, expected: ChatCommand) -> None:
-    """In any case, with or without a colon."""
+    """Case and a trailing colon do not matter."""
     assert command(text) == expected
 
 
@@ -218,7 +218,7 @@ def test_whoever_may_not_give_commands_is_told_so() -> None:
 
 
 def test_a_mention_of_the_agent_is_no_part_of_a_command() -> None:
-    """Before the command, or attached to it as in Telegram; a command for another agent is text."""
+    """A mention may come before the command or be attached to it, as in Telegram; a command for another agent is text."""
     names = ("Bot", "my.bot")
     assert command("@bot /new [a] hi @bot", mentions=names) == ChatCommand("new", text="[a] hi @bot")
     assert command("/status@my.BOT", mentions=names) == ChatCommand("status")

@@ -385,7 +385,7 @@ def test_the_queue_tells_which_deliveries_were_taken_up() -> None:
 
 
 def test_a_queued_prompt_that_is_meta_is_shown_of_sub_agents_only() -> None:
-    """Except if other people wrote it; one that was forwarded to another agent is never shown."""
+    """A meta prompt is also shown if other people wrote it; one forwarded to another agent is never shown."""
     rows = [row("user", "a"), queued("q", "a", isMeta=True), row("assistant", "b", "q")]
     assert (uuids(rows), uuids(rows, subagent=True)) == ("a b", "a q b")
     rows[1] = queued("q", "a", isMeta=True, origin={"kind": "peer"})

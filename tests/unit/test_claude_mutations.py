@@ -279,7 +279,7 @@ def test_what_cannot_be_forked_is_refused_and_nothing_is_made() -> None:
     ],
 )
 def test_a_fork_is_named_after_its_source(said: list[tuple[str, str, str]], expected: str) -> None:
-    """The last title of the user, else of the model, else the first prompt."""
+    """The name is the last title of the user, else of the model, else the first prompt."""
     fs = conversation("A")
     put(fs, data(fs) + b"".join(json.dumps({"type": t, m: v}).encode() + b"\n" for t, m, v in said))
     mutations(fs).fork(SESSION, title="  ")

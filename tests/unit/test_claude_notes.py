@@ -94,7 +94,7 @@ def test_what_was_archived_is_listed_as_such_until_its_user_comes_back(home: Hom
 
 
 def test_a_session_that_goes_on_elsewhere_is_listed_there(home: Home) -> None:
-    """Only if the other session exists and has a conversation, and nothing was added here since."""
+    """The other session must exist and have a conversation, and nothing may have been added here since."""
     note = {"type": "continued-in", "continuedInSessionId": OTHER}
     home.put(row("user", "a"), note)
     assert [info.session_id for info in home.sessions.list_sessions()] == [SESSION]

@@ -144,13 +144,13 @@ def test_bottomless_nesting_is_no_json_for_the_exact_way_either(text: str) -> No
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_the_exact_way_writes_no_nan_either(number: float) -> None:
-    """Also in a value that the fast encoder refuses for another reason."""
+    """NaN is refused even in a value that the fast encoder refuses for another reason."""
     with pytest.raises(InvalidEntry):
         encode_plain({"a": "\ud800", "b": number})
 
 
 def test_a_value_without_bottom_is_refused_by_our_own_error() -> None:
-    """Also if its depth was not checked before."""
+    """The error is the same if the depth was not checked before."""
     value: list[Any] = []
     for _ in range(100_000):
         value = [value]

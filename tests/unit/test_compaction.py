@@ -70,7 +70,7 @@ def test_small_models_keep_half_their_window() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, math.inf, -math.inf, math.nan])
 def test_a_number_that_makes_no_sense_is_the_default(wrong: float) -> None:
-    """For every setting."""
+    """Every setting falls back to its default."""
     assert CompactionSettings(reserve_tokens=wrong, reserve_tokens_floor=0).reserve(200_000) == 16_384
     assert CompactionSettings(reserve_tokens_floor=wrong).reserve(200_000) == 20_000
     assert CompactionSettings(keep_recent_tokens=wrong).keep(200_000) == 20_000
@@ -86,13 +86,13 @@ def test_what_is_kept_leaves_something_to_sum_up() -> None:
 
 
 def test_settings_are_read_under_their_documented_names() -> None:
-    """In camel case, as in configuration files."""
+    """Settings are in camel case, as in configuration files."""
     read_back = msgspec.convert({"enabled": False, "reserveTokens": 1, "keepRecentTokens": 2}, CompactionSettings)
     assert read_back == CompactionSettings(enabled=False, reserve_tokens=1, keep_recent_tokens=2)
 
 
 def test_compaction_is_due_above_the_threshold_and_not_at_it() -> None:
-    """Only if the context is larger than the window without the reserve."""
+    """The context must be larger than the window without the reserve."""
     assert not is_due(180_000, 200_000, CompactionSettings())
     assert is_due(180_001, 200_000, CompactionSettings())
     assert not is_due(199_999, 200_000, CompactionSettings(enabled=False))
@@ -108,7 +108,7 @@ def test_nothing_is_due_when_nobody_knows(tokens: int | None, window: int | None
 
 
 def test_a_preparation_says_what_stays_and_what_is_summed_up() -> None:
-    """Messages in order, and the first and last entry of each part."""
+    """A preparation has the messages in order, and the first and last entry of each part."""
     found = ready(15, *TURNS)
     assert found.first_kept_id == "e4"
     assert found.kept_tokens == 20
@@ -159,7 +159,7 @@ def test_a_summary_that_was_taken_out_is_not_carried_on() -> None:
 
 
 def test_data_of_the_compaction_before_is_carried_on() -> None:
-    """Except a provider's own history, which covers other entries."""
+    """A provider's own history is not carried on, because it covers other entries."""
     sealed = {"openaiRemoteCompaction": {"provider": "p", "replacementHistory": []}}
     kept = compacted("e4", preserveData={"mine": 1, **sealed})
     found = ready(5, *TURNS, kept, said(10), answered(10))
@@ -206,7 +206,7 @@ def test_the_provider_is_not_believed_about_what_changed_since() -> None:
 
 
 def test_files_are_collected_from_what_is_summed_up() -> None:
-    """And from the previous compaction, but not from what stays."""
+    """Files of the previous compaction are included; those of kept entries are not."""
     reads = {"type": "toolCall", "id": "c", "name": "read", "arguments": {"path": "a"}}
     writes = {"type": "toolCall", "id": "d", "name": "write", "arguments": {"path": "b"}}
     early, late = (
@@ -221,7 +221,7 @@ def test_files_are_collected_from_what_is_summed_up() -> None:
 
 
 def test_every_entry_is_accounted_for() -> None:
-    """Newest first, each with its fate."""
+    """Entries are listed newest first, each with its fate."""
     path = chained(
         said(5),  # e0
         RESET,
@@ -299,7 +299,7 @@ def test_a_bad_result_is_refused_with_its_reason(outcome: Result, reason: str) -
 
 
 def test_all_reasons_are_told() -> None:
-    """Not only the first one."""
+    """All reasons are returned, not only the first one."""
     assert reasons(Result("", "unknown", "length"), ready(15, *LONG)) == ["empty", "cut_off", "not_on_path"]
 
 
@@ -318,7 +318,7 @@ def test_a_cut_before_the_live_part_is_not_on_it() -> None:
 
 
 def test_a_summary_must_be_shorter_than_what_it_replaces() -> None:
-    """Even if the provider's count includes instructions."""
+    """This holds even if the provider's count includes instructions."""
     preparation = ready(15, said(100), answered(100, usage=90_000), said(10), answered(10))
     assert reasons(Result(words(300), "e2"), preparation) == []
     assert reasons(Result(words(300), "e2"), preparation, 200) == ["does_not_shrink"]

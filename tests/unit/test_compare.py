@@ -191,7 +191,7 @@ def test_word_changes_give_both_texts(left: str, right: str) -> None:
 
 @pytest.mark.parametrize("word", ["a", "{0}", "x{0}"])
 def test_long_answers_are_compared_in_reasonable_time(word: str) -> None:
-    """Even if they have many common words or are very long."""
+    """Answers may have many common words or be very long."""
     started = time.process_time()
     for count in (1_400, 100_000):
         one = " ".join(word.format(n % 7) for n in range(count))
@@ -231,7 +231,7 @@ records = st.dictionaries(strategies.names, strategies.small, max_size=4)
 @pytest.mark.promise("P19")
 @given(st.lists(records, max_size=3), st.lists(records, max_size=3))
 def test_any_entries_can_be_compared(left: list[Json], right: list[Json]) -> None:
-    """For any entries; a branch has everything in common with itself."""
+    """Any entries can be compared, and a branch has everything in common with itself."""
     list(compare_lines(compare(left, right, by="content"), 80))
     same = compare(left, left, by="content")
     assert same.left.entries == same.right.entries == 0 and same.pairs == ()

@@ -48,7 +48,7 @@ def test_a_null_leaf_is_before_the_first_entry() -> None:
 
 
 def test_the_last_entry_is_shown_by_its_name() -> None:
-    """In signatures and messages."""
+    """Signatures and messages show the name of the constant."""
     assert repr(LAST_ENTRY) == "LAST_ENTRY"
 
 
@@ -65,7 +65,7 @@ def test_a_known_leaf_ends_the_path() -> None:
 
 
 def test_no_entries_give_an_empty_context() -> None:
-    """Also if there is only a header."""
+    """A header alone is an empty context, too."""
     assert build_session_context([]) == SessionContext()
     assert build_session_context([{"type": "session", "id": "s"}], "s") == SessionContext()
 
@@ -147,7 +147,7 @@ def test_a_bridge_goes_on_where_a_parent_is_missing() -> None:
 
 
 def test_the_state_comes_from_the_whole_path() -> None:
-    """Also from entries that a compaction removed, but not from other branches."""
+    """Entries that a compaction removed count; other branches do not."""
     entries = [
         entry("thinking_level_change", "t", None, thinkingLevel="high"),
         entry("model_change", "m", "t", model="x/y"),
@@ -184,19 +184,19 @@ def test_sources_name_the_entry_of_each_message() -> None:
 
 
 def test_the_kept_range_follows_the_summary() -> None:
-    """From the first kept entry to the compaction, then everything after it."""
+    """The entries from the first kept one to the compaction follow the summary, then all later ones."""
     assert heard([*ABC, compacted("d", "c", "b"), said("e", "d")]) == ["summary d", "b", "c", "e"]
 
 
 @pytest.mark.parametrize("first", [None, "gone", "d", "e", "", "side"])
 def test_nothing_is_kept_from_an_id_that_is_not_before_the_compaction(first: str | None) -> None:
-    """Absent, unknown, the compaction itself, after it, empty, or off the path."""
+    """An absent, unknown, empty, later or unrelated id, or that of the compaction itself, keeps nothing."""
     entries = [*ABC, said("side", "a"), compacted("d", "c", first), said("e", "d")]
     assert heard(entries) == ["summary d", "e"]
 
 
 def test_a_compaction_that_names_itself_keeps_nothing() -> None:
-    """Also if another entry has the same id, as in a damaged file."""
+    """This holds even if another entry has the same id, as in a damaged file."""
     assert first_kept({"id": "d", "firstKeptEntryId": "d"}) is None
     assert first_kept({"id": "d", "firstKeptEntryId": "c"}) == "c"
     assert first_kept({"id": "d", "firstKeptEntryId": 5}) is None
@@ -375,7 +375,7 @@ def test_the_context_shares_no_list_with_its_maker() -> None:
 
 @pytest.mark.promise("P25")
 def test_a_path_of_a_hundred_thousand_entries_is_walked_without_recursion() -> None:
-    """Also with a compaction at the end."""
+    """The path may also end with a compaction."""
     entries = [{"type": "custom", "id": str(n), "parentId": str(n - 1) if n else None} for n in range(100_000)]
     entries.append({**compacted("last", "99999", "99990"), "timestamp": AT})
     started = time.process_time()

@@ -82,7 +82,7 @@ def test_pictures_are_mentioned() -> None:
 
 
 def test_long_results_are_cut_with_a_notice() -> None:
-    """At 2000 UTF-16 units, never inside a character."""
+    """Results are cut at 2000 UTF-16 units, never inside a character."""
     assert cut_result("x" * 2000) == "x" * 2000
     assert cut_result("x" * 2011) == "x" * 2000 + "\n\n[... 11 more characters truncated]"
     assert cut_result("x" * 1999 + "🙂🙂") == "x" * 1999 + "\n\n[... 4 more characters truncated]"
@@ -109,7 +109,7 @@ def test_an_old_summary_is_to_be_updated() -> None:
 
 
 def test_a_wish_of_the_user_comes_last() -> None:
-    """As "Additional focus"."""
+    """The user's instructions follow as "Additional focus"."""
     assert history_prompt([], None, "the tests").endswith("\n\nAdditional focus: the tests")
     assert history_prompt([], "before", "the tests").endswith("\n\nAdditional focus: the tests")
     assert "Additional focus" not in history_prompt([], None, "")

@@ -49,7 +49,7 @@ def cut(budget: int, *payloads: Json) -> tuple[str, str | None] | None:
 
 
 def test_the_cut_is_where_the_budget_is_reached() -> None:
-    """At the message that reaches it."""
+    """The cut is at the message that reaches the budget."""
     assert cut(20, *TURNS) == ("e4", None)
     assert cut(15, *TURNS) == ("e4", None)
     assert cut(25, *TURNS) == ("e3", "e2")
@@ -74,7 +74,7 @@ def test_what_somebody_said_begins_a_turn(payload: Json) -> None:
 
 @pytest.mark.parametrize("role", ["custom", "hookMessage", "developer", "pythonExecution", "fileMention"])
 def test_other_roles_of_the_family_begin_a_turn(role: str) -> None:
-    """Even if the documented estimate counts them as 0."""
+    """They start a turn even if the documented estimate counts them as 0."""
     message = {"type": "message", "message": {"role": role, "content": "x" * 80}}
     path = live(chained(said(10), message, answered(10)))
     assert may_cut(path, 1)
@@ -103,7 +103,7 @@ def test_a_call_that_was_taken_out_still_belongs_to_its_result() -> None:
 
 
 def test_calls_that_were_answered_late_stay_with_their_results() -> None:
-    """However many turns are between them."""
+    """Any number of turns may be between a call and its result."""
     between = [payload for _ in range(2000) for payload in (said(1), answered(1))]
     assert cut(10, said(1), answered(1, "c"), *between, result(20, "c")) == ("e1", "e0")
 
@@ -123,7 +123,7 @@ def test_one_may_use_ids_of_calls_again() -> None:
 
 
 def test_instructions_are_no_place_to_cut() -> None:
-    """Nor do they start a turn."""
+    """Instructions do not start a turn either."""
     assert cut(15, said(10), answered(10), instructed(10), answered(10)) == ("e3", "e0")
 
 
@@ -180,7 +180,7 @@ def test_what_was_taken_out_counts_nothing() -> None:
 
 
 def test_the_last_edit_of_a_message_counts() -> None:
-    """As in the context."""
+    """The rule is the same as in the context."""
     path = chained(said(10), answered(10), edited("e0", "first"), edited("e0", "second"))
     messages = [message["content"] for message in live(path).messages(0, 3)]
     assert messages[0] == "second"
@@ -200,7 +200,7 @@ def test_an_input_that_did_not_fit_is_given_up_when_its_answer_was_taken_out() -
 
 
 def test_an_input_that_fits_stays_when_its_answer_was_taken_out() -> None:
-    """So does one that was edited since, or that has no answer."""
+    """An input that was edited or has no answer stays, too."""
     assert cut(15, said(10), answered(10, "c"), result(90, "c"), said(9), answered(3), edited("e4", None)) == (
         "e3",
         None,

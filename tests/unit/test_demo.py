@@ -185,7 +185,7 @@ def test_the_session_with_a_torn_line_in_the_middle_goes_on(demo: Demo) -> None:
 
 
 def test_every_context_builds_and_can_be_sent(demo: Demo) -> None:
-    """At each head of each session; every tool call has its result."""
+    """The context builds at each head of each session, and every tool call has its result."""
     for session in demo.open():
         for head in session.get_heads():
             context = session.context(head.id)
@@ -267,7 +267,7 @@ def test_the_fork_begins_with_the_bytes_of_the_webhook_story(demo: Demo) -> None
 
 
 def test_secrets_are_in_one_session_in_all_three_places(demo: Demo) -> None:
-    """In a prompt, in the input of a tool and in its output; with an e-mail address and a home folder."""
+    """Secrets are in a prompt, a tool input and a tool output, with an e-mail address and a home folder."""
     with_secrets = {session.title for session in demo.open() if session.title != LONG and rules_in(_bodies(session))}
     assert with_secrets == {"Deploy script prints too much"}
     session = demo.named("Deploy script prints too much")

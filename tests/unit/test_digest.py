@@ -59,7 +59,7 @@ def test_what_answers_used_is_counted_by_model_and_quarter_hour() -> None:
 
 
 def test_what_an_answer_does_not_tell_is_unknown() -> None:
-    """Neither zero tokens nor a cost of zero; one answer that reports makes it known."""
+    """Missing tokens and costs are unknown, not zero, until one answer reports them."""
     assert spending_of(answer()).total() == Spent(answers=1, unpriced=1)
     assert spending_of(answer({"input": 3})).total() == Spent(answers=1, input=3, unpriced=1)
     assert spending_of(answer(), answer(USAGE)).total() == Spent(2, 0, 10, 5, 2, 1, 18, 0.25, 1)

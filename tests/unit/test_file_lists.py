@@ -35,7 +35,7 @@ def test_reads_and_changes_are_told_apart() -> None:
 
 
 def test_the_tools_of_claude_code_are_known() -> None:
-    """With their names and those of their arguments."""
+    """The names of the tools and of their arguments are known."""
     message = calling(
         call("Read", file_path="r"),
         call("Write", file_path="w"),
@@ -64,7 +64,7 @@ def test_what_names_no_file_is_passed_over(odd: Json) -> None:
 
 
 def test_calls_within_calls_count() -> None:
-    """At any depth."""
+    """Nested calls count at any depth."""
     deep = {"name": "write", "arguments": {"path": "deep"}}
     nested = {"toolName": "read", "args": {"path": "n"}, "nestedCalls": [deep, None]}
     assert listed({"role": "toolResult", "content": [], "nestedCalls": [nested]}) == FileLists(("n",), ("deep",))
@@ -89,7 +89,7 @@ def test_the_details_of_an_extension_are_not_ours(made_by: str) -> None:
 
 
 def test_names_are_sorted_as_javascript_sorts() -> None:
-    """By UTF-16 units: emoji come before the last characters of the basic plane."""
+    """Names are sorted by UTF-16 units: emoji come before the last characters of the basic plane."""
     names = ["b", "a", "Z", "é", "\uffff", "🙂"]
     assert listed(calling(*(call("read", path=name) for name in names))).read == ("Z", "a", "b", "é", "🙂", "\uffff")
 

@@ -107,7 +107,7 @@ def test_an_empty_message_of_the_user_keeps_its_place(content: Any) -> None:
     "blocks", [[], [text("")], [text(" ")], [thought()], ["", {"type": "image"}], [call(name=" ")]]
 )
 def test_an_answer_that_says_nothing_is_dropped(blocks: list[Json]) -> None:
-    """Whether it failed, stopped while thinking, or has only invalid calls."""
+    """It may have failed, stopped while thinking, or have only invalid calls."""
     cleaned = clean([user("q"), said(*blocks, stopReason="length")], ANTHROPIC)
     assert len(cleaned.messages) == 1
     assert (1, "dropped") in did(cleaned)
@@ -149,7 +149,7 @@ def test_a_text_among_blocks_is_a_block() -> None:
 @pytest.mark.parametrize("kind", ["toolUse", "functionCall"])
 @pytest.mark.parametrize("member", ["input", "args", "arguments"])
 def test_calls_under_other_names_are_calls(kind: str, member: str) -> None:
-    """Also their arguments, and the id in their result."""
+    """Their arguments and the id in their result may have other names, too."""
     block = {"type": kind, "id": "a", "name": "read", member: {"path": "x"}}
     cleaned = clean([user("q"), said(block), {"role": "toolResult", "toolUseId": "a", "content": "plain"}], ANTHROPIC)
     assert contents(cleaned)[1] == [{"type": "toolCall", "id": "a", "name": "read", "arguments": {"path": "x"}}]
@@ -222,7 +222,7 @@ def test_a_signature_under_another_name_is_found(alias: str) -> None:
 
 
 def test_sealed_thoughts_go_back_to_claude_only() -> None:
-    """Also those that pi stores as a thought."""
+    """Sealed thoughts that pi stores as a thought are included."""
     sealed = {"type": "redactedThinking", "data": SEAL}
     given = [user("q"), said(sealed, thought(redacted=True), text("x"))]
     assert contents(clean(given, ANTHROPIC))[1] == [sealed, sealed, text("x")]
@@ -279,7 +279,7 @@ def test_thoughts_go_when_their_call_was_stopped() -> None:
 
 
 def test_a_conversation_that_the_model_begins_gets_a_word_before_it() -> None:
-    """For providers that refuse it; after the system messages."""
+    """A message is added after the system messages for providers that require it."""
     given = [{"role": "system", "content": "kind"}, assistant("hello")]
     for policy in (GOOGLE, ANTHROPIC):
         cleaned = clean(given, policy)
@@ -314,7 +314,7 @@ def test_questions_in_a_row_are_merged_for_anthropic_without_losing_a_text() -> 
 
 
 def test_images_of_results_follow_where_results_cannot_hold_them() -> None:
-    """In one message after the last result, which does not count as a user message."""
+    """The images are in one message after the last result, which does not count as a user message."""
     given = [user("q"), said(call("a"), call("b")), result("a", IMAGE), result("b", text("two"), IMAGE), assistant("x")]
     cleaned = clean(given, OPENAI)
     assert contents(cleaned)[2:5] == [[text(SEE_BELOW)], [text("two")], [text(ATTACHED), IMAGE, IMAGE]]
@@ -343,7 +343,7 @@ def test_an_image_that_cannot_be_sent_becomes_a_text() -> None:
 
 
 def test_a_message_of_another_session_is_marked() -> None:
-    """Once, and with its sender."""
+    """The mark is added once and names the sender."""
     sent = user("do it") | {"provenance": {"kind": "inter_session", "sourceSessionKey": "agent:main"}}
     cleaned = clean([sent], ANTHROPIC)
     assert contents(cleaned) == [[text(f"{INTER_SESSION} from agent:main"), text("do it")]]
@@ -399,7 +399,7 @@ def test_a_bootstrap_is_no_question_of_the_user() -> None:
 
 @pytest.mark.promise("P24")
 def test_a_broken_session_can_be_sent() -> None:
-    """With orphans, duplicates, blanks, late and missing results at once."""
+    """Orphans, duplicates, blanks, late and missing results may occur together."""
     given = [
         result("zz"),
         said(thought(None), text("a"), call("x-1"), call("x_1"), call("none")),

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.mission("Y6")
     ],
 )
 def test_the_row_of_a_provider(provider: str | None, api: str | None, model: str | None, name: str) -> None:
-    """The first matching row, else the default."""
+    """The first matching row applies, else the default."""
     assert policy_for(provider, api, model).name == name
 
 
@@ -70,6 +70,6 @@ def test_every_row_has_a_name_of_its_own_and_can_be_reached() -> None:
     ids=lambda value: value.name if isinstance(value, Policy) else "",
 )
 def test_the_columns_of_the_table(policy: Policy, expected: tuple[object, ...]) -> None:
-    """As documented."""
+    """The columns have the documented values."""
     columns = ("sanitize", "tool_ids", "signatures", "results", "bootstrap", "merge_assistants", "merge_users")
     assert tuple(getattr(policy, column) for column in columns) == expected

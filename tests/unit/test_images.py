@@ -103,7 +103,7 @@ def test_an_image_within_both_limits_needs_no_step() -> None:
     ],
 )
 def test_the_grid_goes_down_and_never_enlarges(width: int, height: int, side: int, sides: list[int]) -> None:
-    """Each side once, largest first, with every quality from the best."""
+    """Each side is tried once, largest first, with every quality from the best."""
     limits = Limits(side=side, size=100)
     assert plan(width, height, 101, limits) == tuple((side, quality) for side in sides for quality in QUALITIES)
 

@@ -120,7 +120,7 @@ def test_a_refusal_promises_in_place_only_what_opens(name: str) -> None:
 
 @pytest.mark.mission("B1")
 def test_without_in_place_the_file_stays_as_it_is_and_the_error_says_what_is_possible(path: Path, store: Store) -> None:
-    """Not even its time changes; the hint names what is possible there, and the alternative."""
+    """Even the time of the file stays; the hint names the supported operations and the alternative."""
     before = path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir())
     with pytest.raises(Unsupported) as caught:
         store.open(path)
@@ -356,7 +356,7 @@ MESSAGES = st.one_of(
 def test_whatever_is_appended_is_read_as_it_was_given(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Json]
 ) -> None:
-    """In the open session and after reopening, in the same order, with every member."""
+    """In the open session and after reopening, entries have the same order and all members."""
     folder = tmp_path_factory.mktemp("any")
     file = folder / f"{SESSION}.jsonl"
     file.write_text(json.dumps(ROWS[0]) + "\n")
@@ -429,7 +429,7 @@ def test_a_copy_that_was_kept_is_not_written(path: Path, store: Store) -> None:
 
 @pytest.mark.mission("C13")
 def test_title_and_tag_are_rows_of_their_own(path: Path, config: Path, store: Store) -> None:
-    """As the agent writes them; an automatic title does not replace one; an empty name is refused."""
+    """The rows are those of the agent; an automatic title does not replace a title, and an empty name is refused."""
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
         assert session.title == "Mine"
@@ -450,7 +450,7 @@ def test_title_and_tag_are_rows_of_their_own(path: Path, config: Path, store: St
 
 
 def test_an_automatic_title_is_written_where_there_is_none(path: Path, store: Store) -> None:
-    """As a generated one, which the user's title overrides."""
+    """The row is that of a generated title, which the user's title overrides."""
     path.write_text("".join(json.dumps(each) + "\n" for each in ROWS if "customTitle" not in each))
     with store.open(path, in_place=True) as session:
         assert session.set_session_name("guessed", "auto")
@@ -461,7 +461,7 @@ def test_an_automatic_title_is_written_where_there_is_none(path: Path, store: St
 @pytest.mark.parametrize("before", [0, 100_000])
 @pytest.mark.parametrize("since", [0, 20_000])
 def test_a_title_stays_where_listings_look(path: Path, config: Path, store: Store, before: int, since: int) -> None:
-    """Whatever the size of the file before and after."""
+    """The title is found for any size of the file before and after it."""
     rows = [*ROWS[:5], *filler(before, "b"), *ROWS[5:], *filler(since, "s")]
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
     assert (path.stat().st_size > 65_536) == (before > 0)
@@ -528,7 +528,7 @@ def test_what_the_leaf_was_taken_out_of_is_not_gone_on_with(path: Path, store: S
 
 @pytest.mark.parametrize("how", ["deleted", "emptied"])
 def test_a_session_that_is_gone_is_not_begun_again(path: Path, store: Store, how: str) -> None:
-    """Neither by a message nor by a title."""
+    """Neither a message nor a title creates the file again."""
     with store.open(path, in_place=True) as session:
         path.unlink() if how == "deleted" else path.write_bytes(b"")
         for attempt in (lambda: session.append_message(user("x")), lambda: session.set_session_name("x")):
@@ -590,7 +590,7 @@ def test_a_failure_is_latched_until_the_session_is_reopened(path: Path, tmp_path
 
 @pytest.mark.mission("C13", "B6")
 def test_a_deleted_transcript_is_in_our_trash_and_comes_back_as_it_was(path: Path, config: Path, store: Store) -> None:
-    """With its folder, bytes and time; one undo restores it, however it was deleted."""
+    """Folder, bytes and time are restored by one undo, however the transcript was deleted."""
     below = str(config / "projects")
     agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"
     agent.parent.mkdir(parents=True)

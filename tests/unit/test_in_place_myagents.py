@@ -147,7 +147,7 @@ def test_messages_appended_one_by_one_are_ordinary_rows_and_the_same_entries_aga
 
 @pytest.mark.mission("B1")
 def test_results_appended_with_their_calls_become_part_of_the_row(path: Path, home: Path, store: Store) -> None:
-    """As MyAgents writes them; for us they are separate messages again."""
+    """The row is as MyAgents writes it, and is read as separate messages again."""
     before = path.read_bytes()
     with store.open(path, in_place=True) as session:
         session.append_many([message(user("look")), message(CALL), message(RESULT), message(ANSWER)])
@@ -205,7 +205,7 @@ TALK = MESSAGES.filter(lambda said: said["role"] != "toolResult")
 def test_whatever_is_appended_is_read_as_it_was_given(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Json], together: bool
 ) -> None:
-    """In the open session and after reopening, in the same order, with every member."""
+    """In the open session and after reopening, entries have the same order and all members."""
     file = tmp_path_factory.mktemp("any") / "sessions" / "s.jsonl"
     file.parent.mkdir()
     file.write_text(json.dumps(asked(0)) + "\n")
@@ -227,7 +227,7 @@ def test_whatever_is_appended_is_read_as_it_was_given(
 def test_whatever_results_a_call_gets_are_read_as_they_were_given(
     tmp_path_factory: pytest.TempPathFactory, results: list[str], texts_: list[str]
 ) -> None:
-    """In any order, twice, or not at all."""
+    """Results may come in any order, twice, or not at all."""
     calls: list[Json] = [{"type": "toolCall", "id": name, "name": "n", "arguments": {}} for name in ("t1", "t2", "t3")]
     answers = [
         {"role": "toolResult", "toolCallId": name, "content": [{"type": "text", "text": text}]}
@@ -246,7 +246,7 @@ def test_whatever_results_a_call_gets_are_read_as_they_were_given(
 
 @pytest.mark.mission("B1")
 def test_what_was_written_in_place_is_found_imported_and_converted_back(path: Path, store: Store) -> None:
-    """As the same tree, and as the same bytes."""
+    """The tree and the bytes are the same."""
     with store.open(path, in_place=True) as session:
         session.append_many([message(user("zanzibar")), message(CALL), message(RESULT)])
         live = [(entry.id, entry.parent_id) for entry in session.get_entries()]
@@ -327,7 +327,7 @@ def test_a_file_elsewhere_is_not_written(path: Path, tmp_path: Path, store: Stor
 
 @pytest.mark.mission("M6")
 def test_the_form_before_jsonl_is_brought_up_to_date_first(home: Path, store: Store) -> None:
-    """As the first write of MyAgents would do; the path of the original is reported."""
+    """The file is migrated as by MyAgents' first write, and the path of the original is reported."""
     legacy = home / "sessions" / "old.json"
     legacy.write_text(json.dumps({"messages": [asked(0), told(1)]}))
     as_it_was = legacy.read_bytes()
@@ -530,7 +530,7 @@ def test_a_failure_is_latched_until_the_session_is_reopened(path: Path, tmp_path
 
 @pytest.mark.mission("B6", "M1")
 def test_a_deleted_session_is_in_our_trash_and_comes_back_with_its_row(path: Path, home: Path, store: Store) -> None:
-    """With its attachments, bytes, times and its row in the index; the other session does not change."""
+    """Attachments, bytes, times and the row in the index are restored; the other session does not change."""
     folder = str(path.parent)
     files, row = snapshot(home), listed(home)
     deletion = store.delete(path, below=folder)
@@ -597,7 +597,7 @@ def test_a_session_that_was_pinned_since_the_plan_stays(path: Path, home: Path, 
 
 
 def test_what_is_no_session_is_not_opened(home: Path, store: Store) -> None:
-    """A file in that folder with other content."""
+    """A file with other content in that folder is refused."""
     stray = home / "sessions" / "stray.jsonl"
     stray.write_text("hello\n")
     with pytest.raises(NotASession):

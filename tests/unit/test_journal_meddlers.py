@@ -47,7 +47,7 @@ class TestOneLine:
         assert content_of(fs) == TORN + b"more\n" + OURS + b"\n"
 
     def test_a_whole_line_that_slips_in_is_followed_by_ours_without_a_gap(self) -> None:
-        """Also if it comes just before the check for a final newline."""
+        """The foreign line may come just before the check for a final newline."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         journal._fs = FaultyFilesystem(fs, plan=[Meddle(lambda: add(fs, THEIRS + b"\n"), on={"read"})])
@@ -114,7 +114,7 @@ class TestEmptied:
     @pytest.mark.promise("P14")
     @pytest.mark.parametrize("size", [0, 10])
     def test_a_file_that_took_the_place_of_ours_may_be_emptied_before_our_second_look(self, size: int) -> None:
-        """Between reading its header and checking its name again."""
+        """The file is emptied between reading its header and checking its name again."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         settled(fs, START + THEIRS + b"\n")
@@ -138,7 +138,7 @@ class TestFailing:
         assert caught.value.path == PATH and journal.failed
 
     def test_a_write_that_stores_nothing_takes_nothing_of_others_back(self) -> None:
-        """Not even a single byte that another program wrote."""
+        """No byte that another program wrote is removed."""
         fs = settled(MemoryFilesystem(), START)
         journal = journal_on(fs)
         plan = [Meddle(lambda: add(fs, b"{"), on={"write"}), Fail(errno.EIO, on={"write"})]

@@ -170,7 +170,7 @@ def test_a_message_is_projected_as_stored() -> None:
 
 
 def test_a_custom_message_is_projected_whether_displayed_or_not() -> None:
-    """With its present members and the time of the entry in milliseconds."""
+    """The message has the present members and the time of the entry in milliseconds."""
     hidden = change("custom_message", customType="x", content="hi", display=False, attribution="agent", other=1)
     expected = {"role": "custom", "customType": "x", "content": "hi", "display": False, "attribution": "agent"}
     assert project(hidden) == {**expected, "timestamp": AT_MS}

@@ -117,7 +117,7 @@ def test_working_members_are_dropped_at_any_depth(blobs: Blobs) -> None:
 
 @pytest.mark.mission("X19")
 def test_line_count_follows_the_stored_content(blobs: Blobs) -> None:
-    """Including the newlines of the notice; restoring counts the full content again."""
+    """The newlines of the notice count; restoring counts the full content again."""
     content = "line\n" * 200_000
     entry = {"files": [{"path": "a", "content": content, "lineCount": 200_001}]}
     stored = shrink(entry, blobs.put)
@@ -245,7 +245,7 @@ def test_another_spelling_of_base64_comes_back_as_it_was(blobs: Blobs, spelled: 
     "url", ["data:image/png;base64,AAAA", "data:image/é;base64,\ud800", "data:image/x;a=b;base64,"]
 )
 def test_an_image_url_of_any_size_becomes_a_blob_of_its_text(blobs: Blobs, url: str) -> None:
-    """At any place; the same text is restored."""
+    """The URL may be at any place, and the same text is restored."""
     entry = {"type": "custom", "data": [{"deep": {"image_url": url}}]}
     stored = shrink(entry, blobs.put)
     assert stored["data"][0]["deep"]["image_url"] == blob_ref(sha(url.encode("utf-8", "surrogatepass")))
@@ -264,7 +264,7 @@ def test_an_image_url_of_any_size_becomes_a_blob_of_its_text(blobs: Blobs, url: 
     ],
 )
 def test_other_image_urls_stay(blobs: Blobs, value: object) -> None:
-    """Only base64 data URLs of images, and only texts."""
+    """Only base64 data URLs of images become blobs, and only if they are texts."""
     entry = {"image_url": value, "other": "data:image/png;base64,AAAA"}
     assert shrink(entry, blobs.put) is entry
 
@@ -296,7 +296,7 @@ def test_a_reference_is_64_lowercase_hex_or_it_is_text(text: object, digest: str
 
 @pytest.mark.promise("P31")
 def test_a_text_that_looks_like_a_reference_is_not_touched(blobs: Blobs) -> None:
-    """Even if that blob exists."""
+    """The text stays even if that blob exists."""
     reference = blob_ref(blobs.put(b"secret"))
     entry = {"message": {"content": [{"type": "text", "text": reference}]}, "data": reference, "content": reference}
     assert shrink(entry, blobs.put) is entry
@@ -306,7 +306,7 @@ def test_a_text_that_looks_like_a_reference_is_not_touched(blobs: Blobs) -> None
 
 @pytest.mark.mission("X20")
 def test_a_missing_blob_is_reported_and_its_reference_stays(blobs: Blobs) -> None:
-    """For images, URLs and full texts."""
+    """Images, URLs and full texts are reported."""
     reference = blob_ref(HASH)
     stored = {"content": [image(reference)], "image_url": reference, "text": "cut", FULL: {"/text": reference}}
     without = {name: value for name, value in stored.items() if name != FULL}

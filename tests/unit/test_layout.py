@@ -80,7 +80,7 @@ def test_a_cwd_too_long_for_a_name_gets_a_short_one_of_its_own(tmp_path: Path) -
     ],
 )
 def test_the_short_names_of_newer_members_are_known(cwd: str, names: list[str]) -> None:
-    """Ours first, then those that xcsh and oh-my-pi use below home and temp."""
+    """The native name comes first, then those that xcsh and oh-my-pi use below home and temp."""
     assert folder_names(cwd, "/home/u", "/tmp") == names
     assert folder_names(cwd, "/home/u/", "/tmp/")[0] == names[0]
     assert folder_names(cwd, None, None) == names[:1]
@@ -116,7 +116,7 @@ def test_artifacts_lie_beside_the_session_file() -> None:
 
 @pytest.mark.parametrize("session_id", ["", ".", "..", "a/b", "../x", "a\0", "-a", "a-", "a b", "x" * 129, "ä"])
 def test_an_id_that_could_leave_the_folder_names_no_file(session_id: str, tmp_path: Path) -> None:
-    """Neither in a name nor in a search."""
+    """The id is refused in a name and in a search."""
     with pytest.raises(errors.InvalidId):
         file_name("2026-02-16T10:20:30.000Z", session_id)
     if session_id:
@@ -138,7 +138,7 @@ def test_a_store_owns_what_lies_below_its_sessions_folder() -> None:
 
 
 def test_the_root_of_a_session_file_is_known_by_its_place() -> None:
-    """For every agent of the pi family."""
+    """The root is known for every agent of the pi family."""
     assert root_of("/home/u/.omp/agent/sessions/-a-b/x.jsonl") == "/home/u/.omp/agent"
     assert root_of("/anywhere/x.jsonl") is None
 
@@ -202,7 +202,7 @@ def test_the_environment_moves_the_homes() -> None:
 def test_a_terminal_is_named_by_its_device_or_its_environment(
     environ: dict[str, str], tty: str | None, name: str | None
 ) -> None:
-    """In the documented order."""
+    """The sources are tried in the documented order."""
     assert terminal_id(environ, tty) == name
 
 

@@ -58,7 +58,7 @@ def test_what_has_no_type_has_no_head(raw: bytes) -> None:
 @pytest.mark.promise("P25")
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_line_over_the_limit_is_reported_and_not_held(size: int) -> None:
-    """In any chunks; a line at the limit and the neighbours are still read."""
+    """Chunks of any size give the same result, and a line at the limit and the neighbours are read."""
     long = encode(said("x", "a", "long" * 20))
     data = A + b"\n" + long + b"\n" + B + b"\n"
     for limit, expected in ((len(long), ["a", "x", "b"]), (len(long) - 1, ["a", "too_long", "b"])):
@@ -252,7 +252,7 @@ def found(data: bytes, *, untyped: bool = False) -> list[tuple[str, int, int]]:
 
 
 def test_splitting_tells_the_place_of_each_line_and_keeps_the_limit() -> None:
-    """Including empty lines; a line over the limit has an offset and no bytes."""
+    """Empty lines are included; a line over the limit has an offset and no bytes."""
     scanner = Scanner(100, limit=4)
     assert list(scanner.split(b"ab\n\ncd")) == [(100, b"ab"), (103, b"")]
     assert list(scanner.split(b"\nlonger\nabcd\n")) == [(104, b"cd"), (107, None), (114, b"abcd")]
@@ -264,7 +264,7 @@ def test_splitting_tells_the_place_of_each_line_and_keeps_the_limit() -> None:
 
 
 def test_a_line_over_the_limit_is_counted_to_its_end() -> None:
-    """In any number of chunks."""
+    """The line may come in any number of chunks."""
     scanner = Scanner(limit=10)
     for _ in range(5):
         assert list(scanner.feed(b"x" * 6)) == []
@@ -302,7 +302,7 @@ def test_a_torn_tail_says_so_and_other_damage_says_what_is_wrong() -> None:
 
 
 def test_rows_without_a_type_are_lines_where_a_format_has_such() -> None:
-    """As plain lines, without a newline, glued, and with invalid members; their type is empty."""
+    """They may be plain, unterminated, joined, or have invalid members; their type is empty."""
     row = b'{"id":"1","role":"user","content":"c"}'
     assert found(row + b"\n") == found(row) == [("not_an_entry", 0, len(row))]
     assert found(row + b"\n", untyped=True) == found(row, untyped=True) == [("1", 0, len(row))]

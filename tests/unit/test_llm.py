@@ -51,7 +51,7 @@ def test_a_compaction_is_wrapped_verbatim() -> None:
 
 
 def test_a_branch_summary_is_wrapped_verbatim() -> None:
-    """pi's sentence; no newline before the closing tag."""
+    """The wrapper is pi's sentence, without a newline before the closing tag."""
     assert text_of({"role": "branchSummary", "summary": "tried", "fromId": "a"}) == (
         "The following is a summary of a branch that this conversation came back from:\n\n<summary>\ntried</summary>"
     )
@@ -250,7 +250,7 @@ def test_a_tool_result_that_is_a_text_keeps_it() -> None:
 @pytest.mark.promise("P24")
 @pytest.mark.parametrize("shape", [to_anthropic, to_openai])
 def test_no_lone_surrogate_is_sent_wherever_it_hides(shape: Any) -> None:
-    """In texts, thoughts, names, arguments and keys; the result is valid UTF-8."""
+    """Texts, thoughts, names, arguments and keys are cleaned, and the result is valid UTF-8."""
     bad = "x\ud83dy"
     blocks = [
         {"type": "text", "text": bad},

@@ -62,7 +62,7 @@ def test_the_shape_of_google() -> None:
 
 @pytest.mark.promise("P24")
 def test_no_lone_surrogate_is_sent() -> None:
-    """In any text."""
+    """Lone surrogates are replaced in any text."""
     bad = "x\ud83dy"
     call = {"type": "toolCall", "id": bad, "name": bad, "arguments": {bad: [bad]}}
     messages = [user(bad), {"role": "assistant", "content": [call]}, {"role": "toolResult", "content": bad}]

@@ -108,7 +108,7 @@ def test_pictures_become_files_once_each() -> None:
 
 
 def test_damage_and_jumps_are_told_where_they_are() -> None:
-    """Before the first entry, after an entry, and for entries that are not in the transcript."""
+    """Damage is shown before the first entry, after an entry, and for entries that are not in the transcript."""
     entries = [said("e1", None), said("e2", "e1"), said("e3", "e1")]
     text = written(entries, gaps=[Gap(None, "first"), Gap("e1", "second"), Gap("gone", "third")])
     order = [

@@ -68,7 +68,7 @@ def test_the_threshold_follows_both_settings() -> None:
 
 
 def test_a_flush_is_due_at_the_threshold() -> None:
-    """And not one token before it."""
+    """A flush is not due one token before the threshold."""
     assert verdict(176_000) == "due"
     assert verdict(175_999) == "below_threshold"
 
@@ -110,7 +110,7 @@ def test_notes_are_due_before_a_compaction_is(tokens: int, window: int) -> None:
     ],
 )
 def test_some_turns_take_no_notes(changes: Any, why: str) -> None:
-    """With the reason."""
+    """The verdict has the reason."""
     assert verdict(**changes) == why
 
 
@@ -140,7 +140,7 @@ def test_notes_are_taken_once_between_two_compactions(compactions: int | None, e
 
 
 def test_after_some_failures_the_cycle_is_given_up() -> None:
-    """After three; failures of the previous cycle do not count."""
+    """Three failures end the cycle; failures of the previous cycle do not count."""
     assert MAX_FAILURES == 3
     entry: dict[str, Any] = {"compactionCount": 1}
     for number in range(MAX_FAILURES):
@@ -156,7 +156,7 @@ def test_after_some_failures_the_cycle_is_given_up() -> None:
 @pytest.mark.parametrize("kind", ["written", "silent"])
 @pytest.mark.parametrize("compactions", [None, 0, 1, 7])
 def test_an_outcome_ends_the_cycle(kind: Any, compactions: int | None) -> None:
-    """Under the documented names; silence is an outcome too."""
+    """The members have the documented names, and silence is an outcome, too."""
     patch = outcome_patch(kind, compactions, NOW, Flushed())
     assert patch == {
         "memoryFlushAt": NOW,
@@ -195,7 +195,7 @@ def test_the_default_texts_mention_the_silent_answer() -> None:
 
 
 def test_own_texts_are_used_and_told_of_the_silent_answer() -> None:
-    """Only if they do not mention it; the date in the file name is filled in."""
+    """The silent answer is added only if a text does not mention it; the date in the file name is filled in."""
     settings = FlushSettings(prompt="Write to memory/YYYY-MM-DD.md!", system_prompt="Be NO_REPLY brief.")
     prompt = flush_prompt(settings, NOW, PAGO)
     assert prompt.startswith("Write to memory/2026-11-15.md!\n")
@@ -205,7 +205,7 @@ def test_own_texts_are_used_and_told_of_the_silent_answer() -> None:
 
 
 def test_settings_are_read_under_their_documented_names() -> None:
-    """In camel case, as in configuration files."""
+    """Settings are in camel case, as in configuration files."""
     written = {"enabled": False, "softThresholdTokens": 1, "prompt": "p", "systemPrompt": "s"}
     assert msgspec.convert(written, FlushSettings) == FlushSettings(False, 1, "p", "s")
 
@@ -226,13 +226,13 @@ def test_settings_are_read_under_their_documented_names() -> None:
     ],
 )
 def test_the_file_is_that_of_the_day_where_the_user_is(now: int, zone: Any, name: str) -> None:
-    """Not of the day in UTC."""
+    """The day in UTC does not matter."""
     assert memory_file(now, zone) == name
 
 
 @pytest.mark.parametrize("hours", [0, 1, 12, 23])
 def test_the_day_before_is_that_of_the_calendar(hours: int) -> None:
-    """Also after a day of 23 or 25 hours."""
+    """The result is right after a day of 23 or 25 hours."""
     for day, before in ((30, 29), (31, 30)):  # the clocks of Berlin go forward on the 29th of March 2026
         moment = datetime(2026, 3, day, hours, tzinfo=BERLIN)
         assert memory_file_before(int(moment.timestamp() * 1000), BERLIN) == f"memory/2026-03-{before}.md"
@@ -291,7 +291,7 @@ notes = st.text(st.sampled_from("ab \n\r\u2028<!-- sessile.flush k:1-->"), max_s
 
 @given(notes, notes, st.integers(0, 3), st.integers(0, 3))
 def test_a_block_is_found_by_its_own_key_only(before: str, text: str, one: int, other: int) -> None:
-    """Whatever the file contains; appending twice appends once."""
+    """The file may have any content, and appending twice appends once."""
     mine, theirs = flush_key("k", one), flush_key("k", other)
     found = holds_block(before, theirs)
     block = block_to_append(before, text, mine, NOW, UTC)
@@ -301,7 +301,7 @@ def test_a_block_is_found_by_its_own_key_only(before: str, text: str, one: int, 
 
 
 def test_the_clock_of_a_block_is_that_of_its_zone() -> None:
-    """In minutes."""
+    """The time is shown in minutes."""
     late = NOW + timedelta(hours=13, minutes=5) // timedelta(milliseconds=1)
     assert "## 13:05" in block_to_append("", "x", "k", late, UTC)
     assert datetime.fromtimestamp(late / 1000, BERLIN).strftime("## %H:%M") in block_to_append(

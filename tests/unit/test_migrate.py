@@ -44,7 +44,7 @@ def test_version_1_is_chained_in_file_order() -> None:
 
 
 def test_derived_ids_are_the_same_at_every_reading() -> None:
-    """Also when the file has grown; another session has other ids."""
+    """The ids stay the same when the file grows, and another session has other ids."""
     records = [header(), said("a"), said("b")]
     again, grown, other = copy.deepcopy(records), [*copy.deepcopy(records), said("c")], copy.deepcopy(records)
     other[0]["id"] = "t"

@@ -15,7 +15,7 @@ USAGE = {"input": 1000, "output": 100, "cacheRead": 200, "cacheWrite": 0}
 
 
 def test_windows_and_prices_come_from_the_list() -> None:
-    """By provider and model, or by the model alone."""
+    """A model is looked up by provider and name, or by its name alone."""
     models = Models()
     for name in ("anthropic/claude-sonnet-4-5", "claude-sonnet-4-5"):
         assert (models.window(name) or 0) >= 200_000
@@ -34,7 +34,7 @@ def test_what_nobody_knows_is_unknown() -> None:
 
 
 def test_what_a_person_says_comes_first() -> None:
-    """For the window, the prices, or both; the price of a cache is unknown until configured."""
+    """The user can set the window, the prices, or both; the price of a cache is unknown until configured."""
     models = Models({"local/llama": {"context_window": 8192, "input": 1.0, "output": 2.0}, "openai/gpt-5": {}})
     assert models.window("local/llama") == 8192 and models.window("openai/gpt-5") is not None
     assert models.price("local/llama", USAGE | {"cacheRead": 0}) == pytest.approx((1000 + 200) / 1e6)

@@ -157,7 +157,7 @@ def aged() -> tuple[MyAgentsStore, Time]:
 
 
 def test_only_closed_sessions_over_30_days_are_proposed() -> None:
-    """Not a moment earlier; those that stay are listed with the reason."""
+    """A session is not proposed a moment earlier, and those that stay are listed with the reason."""
     store, time = aged()
     archive = Archive(store, is_open=lambda session_id: session_id == "open")
     assert archive.plan(NOW_MS + 30 * DAY).proposals == ()

@@ -128,7 +128,7 @@ def test_a_session_without_a_transcript_is_shown_alone() -> None:
 
 
 def test_of_several_transcripts_of_one_id_that_of_the_project_counts() -> None:
-    """Even if another one is newer."""
+    """The project's transcript counts even if another one is newer."""
     store = two_stores()
     put(store.fs, f"{PROJECTS}/-other/one.jsonl", b"{}\n")
     assert len(transcripts(store.fs, PROJECTS)["one"]) == 2
@@ -151,7 +151,7 @@ def pair(store: MyAgentsStore, session_id: str) -> Pair:
 
 @pytest.mark.parametrize("folder_of", ["/work/ä/😀 app", "/" + "long/" * 60, "/work/cafe\u0301"])
 def test_the_folder_of_the_project_is_named_as_claude_code_names_it(folder_of: str) -> None:
-    """In UTF-16 units, composed, with a hash for long paths; a newer transcript elsewhere does not count."""
+    """The slug uses composed UTF-16 units and a hash for long paths; a newer transcript elsewhere does not count."""
     store = folder()
     store.create("x", folder_of, sdkSessionId="x")
     put(store.fs, f"{PROJECTS}/{slug(folder_of)}/x.jsonl", b"{}\n")

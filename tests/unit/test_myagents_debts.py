@@ -27,7 +27,7 @@ def stats_of(store: MyAgentsStore) -> object:
 
 
 def test_a_write_that_came_to_the_index_leaves_no_note() -> None:
-    """Neither does a write that was refused before it wrote anything."""
+    """A write that was refused before it wrote anything leaves no note either."""
     store = begun(folder())
     store.save("s", [asked(0), told(1)])
     with pytest.raises(SessileError):
@@ -47,7 +47,7 @@ def test_a_write_that_came_to_the_index_leaves_no_note() -> None:
 def test_a_process_that_is_killed_anywhere_leaves_statistics_that_catch_up(
     act: Callable[[MyAgentsStore], object],
 ) -> None:
-    """Also between the message and the index, and without an explicit recount."""
+    """The process may die between the message and the index, and no explicit recount is needed."""
     for number in count(1):
         time = Time()
         inner = MemoryFilesystem(clock=time)

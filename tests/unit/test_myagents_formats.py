@@ -33,7 +33,7 @@ def test_an_id_of_letters_digits_and_hyphens_is_accepted(session_id: str) -> Non
 @pytest.mark.mission("M8")
 @pytest.mark.parametrize("session_id", ["", "x" * 100, "../../evil", "a.b", "a_b", "a/b", "é", "a\n", "a\0"])
 def test_any_other_id_is_refused(session_id: str) -> None:
-    """Also with a newline at the end, which a careless pattern accepts."""
+    """A newline at the end is refused, which a careless pattern would accept."""
     with pytest.raises(InvalidId):
         check_session_id(session_id)
 
@@ -110,7 +110,7 @@ def test_titles_are_cut_and_a_picture_has_a_name_of_its_own() -> None:
 
 @pytest.mark.mission("M2")
 def test_only_a_default_title_may_be_replaced() -> None:
-    """Neither another title, nor the same one if the user chose it."""
+    """Another title stays, and so does the default one if the user chose it."""
     assert types.may_be_titled(Metadata(row("s")))
     assert not types.may_be_titled(Metadata(row("s", title="mine")))
     assert not types.may_be_titled(Metadata(row("s", titleSource="user")))
@@ -195,7 +195,7 @@ def test_tokens_as_javascript_rounds_them(tokens: int | None, text: str) -> None
     ],
 )
 def test_durations_as_their_window_shows_them(milliseconds: int | None, text: str) -> None:
-    """Even if that is sixty seconds."""
+    """The text is that of MyAgents' window, even if it says sixty seconds."""
     assert format_duration(milliseconds) == text
 
 
@@ -214,6 +214,6 @@ def test_a_session_without_statistics_shows_hyphens() -> None:
     [(0, "10:20"), (DAY - 1, "10:20"), (DAY, "昨天"), (2 * DAY, "2天前"), (7 * DAY, "2月16日")],
 )
 def test_the_time_of_a_row_counts_days_of_24_hours(later: int, text: str) -> None:
-    """Not calendar days."""
+    """Calendar days do not matter."""
     assert row_time(AT, NOW_MS + later, UTC) == text
     assert row_time(None, NOW_MS, UTC) == "-"

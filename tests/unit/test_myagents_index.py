@@ -171,7 +171,7 @@ def test_duplicate_rows_are_told_and_the_last_counts() -> None:
 
 
 def test_an_empty_array_is_written_as_such() -> None:
-    """As JSON.stringify does."""
+    """The text is the same as that of JSON.stringify."""
     assert render([]) == b"[]" and parse(b"[]").rows == ()
     assert render([row_of({"a": []})]) == b'[\n  {\n    "a": []\n  }\n]'
 

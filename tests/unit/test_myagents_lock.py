@@ -71,7 +71,7 @@ def test_a_lock_that_is_released_meanwhile_is_taken() -> None:
     "owner", [None, b"renderer:1771237230000", b"node:x:1", b"node:0:1", b"", b"\xef\xbb\xbfnode:5:1"]
 )
 def test_a_lock_without_a_process_goes_stale_after_30_seconds(owner: bytes | None) -> None:
-    """Not a moment earlier; an owner that does not name a process is ignored."""
+    """The lock is not stale a moment earlier, and an owner that does not name a process is ignored."""
     rig = Rig(alive=frozenset({5}))
     rig.taken_by_another(owner)
     rig.time.nanoseconds += STALE - 1 - 30_000_000
@@ -85,7 +85,7 @@ def test_a_lock_without_a_process_goes_stale_after_30_seconds(owner: bytes | Non
 
 @pytest.mark.parametrize("owner", [b"node:42:1771237230000", b"rust:42:1", b" node:42:1 \n"])
 def test_the_lock_of_a_living_process_is_never_broken(owner: bytes) -> None:
-    """However old it is."""
+    """The age of the lock does not matter."""
     rig = Rig(alive=frozenset({42}))
     rig.taken_by_another(owner)
     rig.time.nanoseconds += 100 * STALE
@@ -95,7 +95,7 @@ def test_the_lock_of_a_living_process_is_never_broken(owner: bytes) -> None:
 
 
 def test_the_lock_of_a_dead_process_is_broken_at_once() -> None:
-    """Without waiting for its age."""
+    """The age of the lock does not matter."""
     rig = Rig()
     rig.taken_by_another(b"node:42:1771237230000")
     with rig.lock.held():
@@ -104,7 +104,7 @@ def test_the_lock_of_a_dead_process_is_broken_at_once() -> None:
 
 
 def test_where_later_versions_are_at_home_we_name_ourselves() -> None:
-    """In their format, so they notice at once when we are dead."""
+    """Our owner file has their format, so they notice at once when our process is dead."""
     rig = Rig(owner=True)
     with rig.lock.held():
         kind, pid, start = atomic.read_all(rig.fs, f"{LOCK}/owner").split(b":")

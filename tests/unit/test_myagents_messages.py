@@ -24,7 +24,7 @@ def rows_of(data: bytes) -> list[Row]:
 
 @pytest.mark.mission("M6")
 def test_a_line_that_cannot_be_read_is_a_finding_and_the_next_is_read() -> None:
-    """With its offset and length."""
+    """The finding has the offset and length of the line."""
     first = line(asked(0))
     items = read(first + b"{broken\n" + b"[1]\n" + line(asked(1)))
     assert [type(item) for item in items] == [Row, Finding, Finding, Row]
@@ -65,7 +65,7 @@ def test_whole_messages_on_one_line_are_all_read() -> None:
 
 @pytest.mark.mission("M2")
 def test_rows_are_written_as_javascript_writes_them() -> None:
-    """Without spaces, with non-ASCII characters and the order of members kept."""
+    """There are no spaces, and non-ASCII characters and the order of members are kept."""
     assert encode_row(asked(0, "é\ud800")) + b"\n" == (
         f'{{"id":"0","role":"user","content":"é\\ud800","timestamp":"{AT}"}}\n'.encode()
     )

@@ -95,7 +95,7 @@ def test_of_a_torn_legacy_file_the_whole_messages_are_read(cut: int) -> None:
 
 
 def test_every_further_file_of_a_session_is_told() -> None:
-    """Also an archive beside both others, and an unreadable v2 file."""
+    """An archive beside both others and an unreadable v2 file are reported, too."""
     store = with_legacy(lines=b"".join(line(each) for each in THREE))
     put(store.fs, f"{FILE}.gz", gzip.compress(line(asked(0))))
     put(store.fs, f"{ROOT}/sessions-v2/s.jsonl", b"{torn")

@@ -18,7 +18,7 @@ WHOLE = json.dumps(ROWS, ensure_ascii=False, indent=2).encode()
 
 
 def test_each_session_has_its_title_its_folder_and_the_id_that_claude_code_knows() -> None:
-    """By the id of the session."""
+    """Values are found by the id of the session."""
     assert described(WHOLE) == {
         "a": Described("Fix it", "/work/app", "sdk-a"),
         "b": Described("New Chat", "/work/app", None),
@@ -55,7 +55,7 @@ def test_many_rows_behind_a_damaged_one_are_all_found() -> None:
 
 @given(st.one_of(st.binary(), st.text().map(str.encode), st.binary().map(lambda data: WHOLE[:99] + data + WHOLE[99:])))
 def test_whatever_the_bytes_are_it_answers(data: bytes) -> None:
-    """Even if the bytes are not an index."""
+    """Bytes that are not an index raise nothing."""
     for told in described(data).values():
         assert isinstance(told, Described) and all(text is None or text.encode() for text in told)
 

@@ -34,7 +34,7 @@ def with_orphans() -> MyAgentsStore:
 
 
 def test_files_without_a_row_are_shown() -> None:
-    """In every form, with size and time; an invalid name is reported as such, and nothing is written."""
+    """Every form is listed with size and time, an invalid name is reported as such, and nothing is written."""
     store = with_orphans()
     before = everything(store.fs, "/")
     found = orphans(store)
@@ -94,7 +94,7 @@ def test_a_session_without_times_has_those_of_its_file() -> None:
 
 @pytest.mark.mission("M8")
 def test_what_cannot_be_adopted_is_told() -> None:
-    """No file, an existing row, no folder, or an invalid id."""
+    """A missing file, an existing row, a missing folder and an invalid id are refused."""
     store = with_orphans()
     before = everything(store.fs, "/")
     for session_id, agent_dir, problem in (

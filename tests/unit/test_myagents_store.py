@@ -139,7 +139,7 @@ def test_a_shorter_list_is_refused() -> None:
 
 @pytest.mark.mission("M3")
 def test_usage_that_arrives_late_is_stored_and_the_row_as_it_was_is_kept() -> None:
-    """In the file and in the statistics; the old row is saved in our folder, at the returned path."""
+    """File and statistics are updated; the old row is saved in our folder, at the returned path."""
     store = begun(folder())
     before = {"id": "1", "role": "assistant", "content": "well", "timestamp": "t", "later": 1}
     store.save("s", [asked(0), before])
@@ -155,7 +155,7 @@ def test_usage_that_arrives_late_is_stored_and_the_row_as_it_was_is_kept() -> No
 
 @pytest.mark.mission("M3")
 def test_members_of_the_last_message_can_be_put_right() -> None:
-    """Without passing the whole list; without a change nothing is written."""
+    """The whole list need not be passed, and without a change nothing is written."""
     store = begun(folder())
     store.save("s", [asked(0), told(1)])
     assert store.update_last("s", {"toolCount": 3, "durationMs": 40}).updated
@@ -166,7 +166,7 @@ def test_members_of_the_last_message_can_be_put_right() -> None:
 
 @pytest.mark.mission("M3")
 def test_what_another_appends_while_a_row_is_replaced_is_carried_over() -> None:
-    """Between the copy and the rename, to the old file."""
+    """A row appended to the old file between the copy and the rename is kept."""
     inner = MemoryFilesystem()
     begun(folder(inner)).save("s", [asked(0), told(1, tokens=1)])
 
@@ -382,7 +382,7 @@ def test_a_type_that_is_not_in_the_table_gets_a_plain_extension(mime: str) -> No
 @pytest.mark.mission("M8")
 @pytest.mark.parametrize("path", ["../x/a.png", "s/../../a", "s/", "s/.hidden", "/etc/passwd", "s/a/b", "s/a\0"])
 def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
-    """Whatever a message contains."""
+    """A path in a message cannot lead out of the folder."""
     with pytest.raises(InvalidId):
         folder().attachments.read(path)
     with pytest.raises(InvalidId):
@@ -501,7 +501,7 @@ def test_a_deletion_keeps_the_row_as_it_was_at_the_last_moment() -> None:
 
 @pytest.mark.mission("M1")
 def test_where_no_link_can_reach_copies_go_to_the_trash_and_come_back() -> None:
-    """On another disk; a file that grew after it was copied stays."""
+    """Files on another disk are copied; a file that grew after it was copied stays."""
     inner = MemoryFilesystem()
     begun(folder(inner)).save("s", [asked(0), told(1)])
     before = atomic.read_all(inner, FILE)
@@ -529,7 +529,7 @@ def test_where_no_link_can_reach_copies_go_to_the_trash_and_come_back() -> None:
     ],
 )
 def test_undo_puts_nothing_where_no_file_of_the_session_can_be(session_id: str, path: str) -> None:
-    """Whatever another program has written to the trash."""
+    """A manifest that another program changed cannot lead elsewhere."""
     store = begun(folder())
     store.save("s", [asked(0)])
     note = {"token": "t", "session_id": session_id, "row": None, "paths": [path]}

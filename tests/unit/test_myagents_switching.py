@@ -51,13 +51,13 @@ def test_the_steps_come_in_order_and_the_messages_are_loaded() -> None:
 
 @pytest.mark.parametrize(("session_id", "resume", "number"), [("a", "x", "2"), ("b", None, "8"), ("c", "c", "0")])
 def test_what_is_resumed(session_id: str, resume: str | None, number: str) -> None:
-    """Claude Code's id of the session; without one, a new run under the same id."""
+    """Claude Code's id of the session is resumed; without one, a new run starts under the same id."""
     active = Switcher(two_sessions(), noted([])).switch(session_id)
     assert active is not None and (active.resume, active.next_message_id) == (resume, number)
 
 
 def test_the_writer_of_a_session_writes_into_no_other() -> None:
-    """Also after switching away from it."""
+    """The writer keeps its session after switching away from it."""
     store = two_sessions()
     switcher = Switcher(store, noted([]))
     first = switcher.switch("a")
@@ -103,7 +103,7 @@ def test_the_latest_request_wins() -> None:
 
 
 def test_of_many_threads_the_last_request_is_the_one_that_stays() -> None:
-    """Whatever the order in which their loads finish."""
+    """The order in which the loads finish does not matter."""
     store = two_sessions()
     gate = threading.Event()
     steps = Steps(lambda: None, lambda: None, lambda seconds: gate.wait(5), lambda: None)

@@ -148,7 +148,7 @@ def test_archives_and_the_old_form_are_read_in_place(folder: Path, store: Store)
 
 
 def test_a_damaged_archive_gives_what_is_whole_in_it_and_says_so(folder: Path, store: Store) -> None:
-    """As far as it can be unpacked."""
+    """The archive is read as far as it can be unpacked."""
     rows = b"".join(line(asked(number, f"{number} " + "x" * 500)) for number in range(2000))
     path = put(folder, gzip.compress(rows)[:-5000], "packed.jsonl.gz")
     with store.open(path, readonly=True) as session:
@@ -157,7 +157,7 @@ def test_a_damaged_archive_gives_what_is_whole_in_it_and_says_so(folder: Path, s
 
 
 def test_an_import_gives_the_same_bytes_back_and_rows_with_the_next_number(folder: Path, store: Store) -> None:
-    """Whatever they contain; our calls contain their results, tools are counted, and usage has their names."""
+    """Rows of any content are restored; our calls contain their results, tools are counted, and usage has their names."""
     path = put(folder, b"".join(SAMPLES) + line(asked(41)))
     done = import_session(store, str(path))
     assert (done.format, done.rows, done.added) == ("myagents", 13, 13)
@@ -232,7 +232,7 @@ message = st.fixed_dictionaries(
 
 @given(st.lists(message | st.none(), max_size=6), st.lists(st.booleans(), min_size=6, max_size=6))
 def test_entries_become_rows_and_the_same_entries_again(spoken: list[Any], on_path: list[bool]) -> None:
-    """Whatever their content, with some on other branches and settings between them."""
+    """Entries may have any content, be on other branches, and have settings between them."""
     entries: list[dict[str, Any]] = []
     for number, said in enumerate(spoken):
         base = {"id": f"e{number}", "parentId": f"e{number - 1}" if number else None, "timestamp": AT}

@@ -97,7 +97,7 @@ def test_messages_are_built_from_their_operations() -> None:
 
 
 def test_messages_and_blocks_are_removed_and_confirmed() -> None:
-    """With the turns that started there."""
+    """The turns that started there are removed, too."""
     data = header() + batch(
         1,
         made(0),
@@ -163,7 +163,7 @@ def test_another_first_line_is_no_transcript(first: bytes) -> None:
 
 
 def test_a_batch_that_fails_is_taken_back_as_a_whole() -> None:
-    """Including order and turns."""
+    """Order and turns are restored, too."""
     projection = Projection()
     projection.apply([made(0), made(1), {"kind": "turn-update", "turn": {"id": "t", "rootUserMessageId": "0"}}])
     before = (dict(projection.messages), list(projection.messages), dict(projection.turns))

@@ -29,7 +29,7 @@ def stats_of(store: MyAgentsStore) -> object:
 
 @pytest.mark.mission("M2")
 def test_what_is_not_known_is_not_written() -> None:
-    """Neither in the message nor in its usage or attachments; unknown members are kept."""
+    """Unknown values are omitted in the message, its usage and attachments; unknown members are kept."""
     store = begun(folder(), sdkSessionId=None, unifiedSession=None, stats=None, cronTaskId=None)
     usage: dict[str, Any] = {"inputTokens": 3, "outputTokens": 1, "cacheReadTokens": None, "model": None}
     usage["modelUsage"] = {"m": {"inputTokens": 3, "outputTokens": 1, "cacheReadTokens": None}}
@@ -56,7 +56,7 @@ def test_what_is_not_known_is_not_written() -> None:
 
 @pytest.mark.mission("M2")
 def test_a_null_that_another_program_wrote_stays() -> None:
-    """Also in rows that are changed."""
+    """The null stays even in rows that are changed."""
     fs = MemoryFilesystem()
     put_index(fs, {"id": "s", "agentDir": "/w", "lastActiveAt": AT, "icon": None})
     put(fs, FILE, line(asked(0, mood=None)))
@@ -82,7 +82,7 @@ def test_a_null_in_a_stored_message_is_no_news(as_read: bool) -> None:
 
 @pytest.mark.mission("M2")
 def test_blocks_are_stored_as_text() -> None:
-    """As MyAgents reads them; passing them again changes nothing."""
+    """MyAgents reads them as text, and passing them again changes nothing."""
     store = begun(folder())
     blocks = [{"type": "text", "text": "ä\n"}]
     messages = [asked(0), told(1) | {"content": blocks}]
@@ -123,7 +123,7 @@ def test_a_row_with_bytes_that_are_not_utf_8_can_be_changed() -> None:
 @pytest.mark.mission("M3")
 @pytest.mark.parametrize("form", ["jsonl", "json", "jsonl.gz", "both"])
 def test_the_count_is_that_of_the_reader_whatever_the_form(form: str) -> None:
-    """Also for a session that was not migrated or unpacked yet."""
+    """The count is right for a session that was not migrated or unpacked yet."""
     store = begun(folder())
     rows = line(asked(0)) + b"{bad\n\n" + line(told(1))
     whole = json.dumps({"messages": [asked(0), told(1), asked(2)]}).encode()
@@ -176,7 +176,7 @@ def test_a_list_that_differs_before_its_end_is_refused() -> None:
 @pytest.mark.mission("M3")
 @pytest.mark.mission("M4")
 def test_any_message_can_be_put_right_by_its_id() -> None:
-    """However old it is; a member that is None is removed, and without a change nothing is written."""
+    """The message may be old; a member that is None is removed, and without a change nothing is written."""
     store = begun(folder())
     messages = [asked(0), told(1, wrong=5), *(asked(number) for number in range(2, 40))]
     store.save("s", messages)

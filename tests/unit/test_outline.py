@@ -310,7 +310,7 @@ SHAPES: dict[str, Callable[[], list[Node]]] = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_hundred_thousand_entries_are_outlined_in_seconds(name: str) -> None:
-    """For every shape of tree, without recursion."""
+    """Every shape of tree is outlined without recursion."""
     made = Tree(SHAPES[name]())
     some = show(said("x", None))
     started = time.process_time()
@@ -346,7 +346,7 @@ options = st.fixed_dictionaries(
 def test_every_entry_is_shown_or_counted_exactly_once_and_every_tip_is_shown(
     entries: list[Json], chosen: dict[str, Any]
 ) -> None:
-    """For any list of entries, including cycles, missing parents, duplicate ids and markers."""
+    """The list may have cycles, missing parents, duplicate ids and markers."""
     rig = Rig(entries)
     rows = rig.rows(**chosen)
     people = [n for n, node in enumerate(rig.tree.nodes) if not node.flags & MARKER]

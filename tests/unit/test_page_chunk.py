@@ -14,7 +14,7 @@ pytestmark = pytest.mark.mission("B1")
 
 @given(st.sets(st.integers(0, 400)), st.booleans())
 def test_what_is_near_is_what_lies_so_far_before_or_behind(wanted: set[int], after: bool) -> None:
-    """Each existing number once, in order."""
+    """Each existing number is returned once, in order."""
     ahead = NEAR if after else 0
     expected = {n for number in wanted for n in range(number - NEAR, number + ahead + 1) if 0 <= n < 401}
     assert near(sorted(wanted), 401, after=after) == sorted(expected)
@@ -22,7 +22,7 @@ def test_what_is_near_is_what_lies_so_far_before_or_behind(wanted: set[int], aft
 
 @given(st.lists(st.text(min_size=1, max_size=200) | st.sampled_from(["a", "a:1", ".61.", "e-"]), max_size=8))
 def test_an_anchor_leads_back_to_its_entry(ids: list[str]) -> None:
-    """For any id, even if several entries share it."""
+    """Any id works, even if several entries share it."""
     tree = Tree(Node(entry_id, None, 0) for entry_id in ids)
     anchors = [anchor_at(tree, number) for number in range(len(ids))]
     assert [number_at(tree, anchor) for anchor in anchors] == list(range(len(ids)))

@@ -101,7 +101,7 @@ def test_ids_may_repeat_in_later_turns() -> None:
 
 
 def test_the_nearest_call_owns_a_result() -> None:
-    """Not an earlier open call with the same id."""
+    """An earlier open call with the same id does not get the result."""
     found, notes = paired(calls("a"), user("q"), calls("a"), result("a", "2"))
     assert found == ["calls a", "a=missing", "user: q", "calls a", "a=2"]
     assert notes == [(0, "made")]

@@ -223,7 +223,7 @@ def test_what_openai_read_from_its_cache_is_no_part_of_the_input() -> None:
 
 
 def test_what_anthropic_counts_at_the_end_adds_to_what_it_counted_at_the_beginning() -> None:
-    """Cache and input at the start, output at the end."""
+    """Cache and input are reported at the start, output at the end."""
     begun = {"input_tokens": 5, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30, "output_tokens": 1}
     events = [{"type": "message_start", "message": {"usage": begun}}]
     ended = {"output_tokens": 7, "cache_read_input_tokens": None}

@@ -72,7 +72,7 @@ def test_a_tool_without_a_name_is_protected_by_none(tool: Any) -> None:
 
 
 def test_what_was_pruned_is_not_pruned_again() -> None:
-    """Whether by an edit or by another agent of the pi family."""
+    """An edit or another agent of the pi family may have pruned the result."""
     old = result(0) | {"content": [{"type": "text", "text": pruned_notice(30_000)}]}
     assert is_pruned_result(old)
     assert is_pruned_result(result(5, prunedAt=5))
@@ -82,7 +82,7 @@ def test_what_was_pruned_is_not_pruned_again() -> None:
 
 
 def test_other_messages_and_short_results_stay() -> None:
-    """Also results that are shorter than the line, and entries without an id."""
+    """Results that are shorter than the line and entries without an id stay, too."""
     user: Json = {"role": "user", "content": "x" * 400_000}
     found = plan_result_pruning(
         [result(30_000), user, result(8), result(30_000), result(40_000)], ["a", "b", "c", None, "d"]
@@ -91,7 +91,7 @@ def test_other_messages_and_short_results_stay() -> None:
 
 
 def test_the_limits_are_arguments() -> None:
-    """So are the tools and the counter."""
+    """The tools and the counter are arguments, too."""
     found = plan(result(30), result(30, "read"), protect=1, minimum=1, protected_tools=(), counter=estimate)
     assert targets(found) == ["e0"]
     assert plan(result(30_000), result(40_000), counter=lambda _: 1) == ResultPruning()
@@ -115,7 +115,7 @@ def test_appended_edits_prune_the_context_and_keep_the_session() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["bash", "read"]), st.booleans()), max_size=12))
 def test_the_newest_and_the_protected_always_stay(results: list[tuple[int, str, bool]]) -> None:
-    """For any sizes, tools and order."""
+    """Sizes, tools and order do not matter."""
     messages = [
         result(size, tool) if is_result else {"role": "user", "content": "q"} for size, tool, is_result in results
     ]

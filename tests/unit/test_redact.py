@@ -67,7 +67,7 @@ def test_a_sample_of_crosses_is_a_stand_in(rule: Rule, sample: str) -> None:
 @pytest.mark.promise("P29")
 @pytest.mark.parametrize(("rule", "sample"), SAMPLES)
 def test_at_least_ninety_nine_of_a_hundred_keys_are_found(rule: Rule, sample: str) -> None:
-    """For random characters."""
+    """The keys have random characters."""
     if "<" in sample:
         tries = 200
         found = sum(bool(find_secrets(drawn(sample, seed))) for seed in range(tries))
@@ -113,7 +113,7 @@ def test_the_rule_that_says_most_gives_the_name() -> None:
 
 
 def test_secrets_come_in_order_and_do_not_overlap() -> None:
-    """Whatever the order of the rules."""
+    """The order of the rules does not matter."""
     text = " ".join(fill(rule.samples[0]) for rule in RULES)
     found = find_secrets(text, groups=BOTH)
     assert all(before.end <= after.start for before, after in pairwise(found))
@@ -148,7 +148,7 @@ def test_a_secret_is_found_in_any_surroundings(around: str) -> None:
 @pytest.mark.promise("P29")
 @pytest.mark.parametrize("colour", ["\x1b[31m", "\x1b[0m", "\x1b[01;31m\x1b[K", "\x1b]8;;http://x\x07"])
 def test_a_secret_that_colours_cut_into_pieces_is_found_whole(colour: str) -> None:
-    """As `grep --color` prints it; all of it is hidden."""
+    """The whole secret is hidden, as printed by `grep --color`."""
     for place in range(len(GITHUB) + 1):
         text = f"before {GITHUB[:place]}{colour}{GITHUB[place:]} behind"
         assert names(text) == ["github-token"]
@@ -162,7 +162,7 @@ def test_a_secret_that_colours_cut_into_pieces_is_found_whole(colour: str) -> No
 @pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "DSA ", "OPENSSH ", "ENCRYPTED "])
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n", "\\\\n", "\n    12\t", "\n> "])
 def test_private_keys_are_hidden_as_a_whole(kind: str, newline: str) -> None:
-    """Of any kind, on real, escaped, quoted and numbered lines, and without an end line."""
+    """Keys of any kind are hidden on real, escaped, quoted and numbered lines, and without an end line."""
     lines = [f"-----BEGIN {kind}PRIVATE KEY-----", *[fill("<b64>")] * 3, fill("<b20>=")]
     whole = newline.join([*lines, f"-----END {kind}PRIVATE KEY-----"])
     assert Redactor().redact(f"key: {whole} end") == "key: [REDACTED:private-key#1] end"
@@ -245,7 +245,7 @@ def test_a_weak_password_is_hidden_in_its_place_only() -> None:
 
 
 def test_known_texts_are_hidden_as_words() -> None:
-    """A user name, or a text that the user chose to hide."""
+    """A user name, or a text that the user chose, is hidden."""
     redactor = Redactor(known={"al": "user"})
     assert redactor.redact("al said: also al.") == "[REDACTED:user#1] said: also [REDACTED:user#1]."
 
@@ -286,7 +286,7 @@ def test_the_report_names_a_bounded_number_of_places() -> None:
 
 
 def test_names_of_members_tell_what_their_values_are() -> None:
-    """Also if the name is itself a value, as in `{"name": …, "value": …}`."""
+    """The name may itself be a value, as in `{"name": …, "value": …}`."""
     value = {"env": [{"name": "DB_PASSWORD", "value": PASSWORD}], "apiKey": fill("<w32>"), "title": fill("<w32>")}
     redacted = Redactor().redact_value(value)
     assert redacted["env"] == [{"name": "DB_PASSWORD", "value": "[REDACTED:password#1]"}]
@@ -307,7 +307,7 @@ def test_unchanged_parts_are_shared() -> None:
 
 
 def test_no_member_hides_another() -> None:
-    """Even if a member already has the name of its neighbour's placeholder."""
+    """A member may already have the name of its neighbour's placeholder."""
     redacted = Redactor().redact_value({GITHUB: 1, "[REDACTED:github-token#1]": 2})
     assert sorted(redacted.values()) == [1, 2] and GITHUB not in redacted
 
@@ -377,7 +377,7 @@ def test_lone_surrogates_and_short_texts_do_not_matter() -> None:
 
 
 def test_deep_values_are_walked() -> None:
-    """To the maximum depth of an entry."""
+    """Secrets are found up to the maximum depth of an entry."""
     value: Any = GITHUB
     for _ in range(128):
         value = {"a": [value]}
@@ -478,5 +478,5 @@ def test_no_text_takes_more_than_its_share_of_time(rule: Rule) -> None:
     "unit", ["sk-", "eyJa", "token=", "password:'", "-----BEGIN PRIVATE KEY-----", "://a:", "\\n", "a"]
 )
 def test_hostile_megabytes_are_scanned_in_seconds(unit: str, megabytes: int) -> None:
-    """Also if every few characters start like a secret. The limit leaves room for a busy machine."""
+    """Every few characters may start like a secret. The limit leaves room for a busy machine."""
     assert seconds(unit * (megabytes * 1_000_000 // len(unit))) < 3 * megabytes

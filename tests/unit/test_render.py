@@ -454,7 +454,7 @@ def assert_harmless(html: str) -> None:
 def test_whatever_is_stored_an_entry_holds_only_the_tags_attributes_and_addresses_of_the_list(
     seen: Shown, label: str, gap: str, call: Call
 ) -> None:
-    """For any text in any field: well formed, nothing that runs, nothing that loads, nothing invisible."""
+    """With any text in any field the HTML is well formed and has nothing that runs, loads or is invisible."""
     assert_harmless(entry_html(seen, label=label, gaps=[gap], call=call))
 
 

@@ -56,7 +56,7 @@ def policy(session: dict[str, Any], kind: Any = "direct", channel: str | None = 
 
 
 def test_without_a_word_sessions_are_reset_daily_at_four() -> None:
-    """In local time, for every type of conversation, and not when idle."""
+    """The default is local time for every type of conversation, without an idle limit."""
     for kind in ("direct", "group", "thread"):
         assert policy({}, kind) == ResetPolicy(at_hour=4, idle_minutes=None, time_zone=None)
 
@@ -136,7 +136,7 @@ def test_the_channel_wins_outright() -> None:
 
 
 def test_unknown_keys_are_told_and_change_nothing() -> None:
-    """With their place; keys that are not about resets are ignored."""
+    """The key is reported with its place; keys that are not about resets are ignored."""
     session = {
         "scope": "per-sender",
         "reset": {"atHour": 5, "hour": 6},
@@ -223,14 +223,14 @@ def test_a_session_begun_at_the_very_hour_is_fresh() -> None:
 
 
 def test_a_session_idle_for_just_so_long_is_fresh() -> None:
-    """And stale a millisecond later."""
+    """A millisecond later it is stale."""
     end = 1_000 + 60 * MINUTE
     assert freshness(Times(interacted=1_000), IDLE, end, UTC) == FRESH
     assert freshness(Times(interacted=1_000), IDLE, end + 1, UTC) == Freshness("idle", end)
 
 
 def test_it_became_stale_at_the_first_hour_after_its_start() -> None:
-    """Not at the last hour before the message."""
+    """A session is stale since the first reset after its start, not since the last one before the message."""
     started = at("2026-11-01T12:00")
     stale = freshness(Times(started=started), DAILY, at("2026-11-16T12:00"), UTC)
     assert stale == Freshness("daily", at("2026-11-02T04:00"))
@@ -246,7 +246,7 @@ def test_it_became_stale_at_the_first_hour_after_its_start() -> None:
     ],
 )
 def test_whichever_comes_first_is_the_reason(interacted: str, expected: Freshness) -> None:
-    """At the same time it is the hour, which counts a millisecond earlier."""
+    """If both are at the same time, the reason is the hour, which counts a millisecond earlier."""
     both = ResetPolicy(at_hour=4, idle_minutes=60)
     times = Times(started=at("2026-11-15T12:00"), interacted=at(interacted))
     assert freshness(times, both, at("2026-11-16T12:00"), UTC) == expected
@@ -262,7 +262,7 @@ def test_one_of_both_is_enough() -> None:
 
 
 def test_a_time_that_is_missing_is_taken_from_the_next_best() -> None:
-    """The start from the last change, the interaction from the start or the last change."""
+    """The start falls back to the last change, the interaction to the start or the last change."""
     now = at("2026-11-16T12:00")
     old, recent = now - 2 * DAY, now - MINUTE
     assert freshness(Times(updated=old), DAILY, now, UTC).reason == "daily"
@@ -394,7 +394,7 @@ def test_a_session_is_stale_just_if_it_began_before_the_last_reset(
 def test_what_is_stale_stays_stale(
     started: int, interacted: int, now: int, later: int, idle: int, hour: int, zone: tzinfo
 ) -> None:
-    """With the same reason and time, unless a time in the future becomes valid."""
+    """Reason and time stay the same, unless a time in the future becomes valid."""
     times, both = Times(min(started, now), min(interacted, now)), ResetPolicy(hour, idle)
     found = freshness(times, both, now, zone)
     assert found.fresh or freshness(times, both, now + later, zone) == found

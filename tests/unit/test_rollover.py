@@ -88,7 +88,7 @@ def test_a_reset_begins_a_new_session_with_the_settings_of_the_old_one() -> None
 
 
 def test_a_reset_changes_nothing_in_the_entry_that_it_is_given() -> None:
-    """Nor in its values."""
+    """The values of the entry do not change either."""
     entry = rolled(ENTRY, "two")
     before = repr(entry)
     new = roll_over(entry, "three", NOW, "idle")
@@ -113,7 +113,7 @@ def test_overrides_that_nobody_chose_end_with_the_session() -> None:
 
 
 def test_the_session_before_is_remembered() -> None:
-    """With its end, the reason, and what was cleared."""
+    """The record has the end, the reason and the cleared members."""
     new = roll_over(ENTRY, "two", NOW, "daily")
     (previous,) = previous_sessions(new)
     assert previous == Previous("one", NOW, "daily")
@@ -220,7 +220,7 @@ def test_a_list_that_somebody_damaged_is_read_as_far_as_it_can_be(damage: Any) -
 
 
 def test_a_record_sets_nothing_that_a_reset_keeps() -> None:
-    """Whatever it contains."""
+    """Only members that a reset clears are restored from a record."""
     record = {"sessionId": "a", "members": {"sendPolicy": "allow", "x": 1, "inputTokens": 5, "sessionId": "b"}}
     back = resume({"sendPolicy": "deny", PREVIOUS: [record]}, 1, NOW)
     assert (back["sendPolicy"], back["inputTokens"], back["sessionId"]) == ("deny", 5, "a")
@@ -245,7 +245,7 @@ def test_the_result_is_an_entry_of_the_store() -> None:
 
 
 def test_the_first_reply_says_what_happened_and_how_to_take_it_back() -> None:
-    """After an automatic reset also how to turn resets off."""
+    """After an automatic reset the notice also says how to turn resets off."""
     daily = reset_notice("daily", ResetPolicy(4, None))
     assert daily == (
         "🧭 New session: the daily reset at 04:00 was due. Nothing is lost: /resume takes you back to the last one. "
@@ -267,7 +267,7 @@ members = st.dictionaries(
 
 @given(members)
 def test_taking_a_reset_back_gives_the_entry_before_it(entry: Json) -> None:
-    """Except for the times and the list."""
+    """Only the times and the list differ."""
     back = resume(roll_over(entry, "two", NOW, "new"), 1, NOW)
     left_out = {PREVIOUS, "updatedAt", "sessionStartedAt", "lastInteractionAt"}
     assert {n: v for n, v in back.items() if n not in left_out} == {n: v for n, v in entry.items() if n not in left_out}
@@ -285,7 +285,7 @@ def test_no_session_is_lost_by_resuming(entry: Json, numbers: list[int]) -> None
 
 
 def test_an_earlier_session_of_an_entry_can_be_named() -> None:
-    """With its own file and the other members of the entry."""
+    """The result has its own file and the other members of the entry."""
     entry = {"sessionId": "b", "sessionFile": "b.jsonl", "label": "x"}
     entry["previousSessions"] = [{"sessionId": "a"}, "odd"]  # type: ignore[assignment]
     earlier = with_session(entry, "a")

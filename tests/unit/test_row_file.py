@@ -116,7 +116,7 @@ def test_a_row_is_not_replaced_in_a_file_that_another_program_has_replaced() -> 
 
 
 def test_a_replacement_that_fails_leaves_everything_as_it_was() -> None:
-    """Also the second name, the temporary file and both descriptors are gone."""
+    """The second name and the temporary file are removed, and both descriptors are closed."""
     for method in ("open", "lock", "fstat", "link", "write", "sync", "rename"):
         inner = file_with(b"old\nb\n")
         at = 2 if method in ("open", "lock", "fstat") else 1

@@ -25,13 +25,13 @@ def rule(action: str, **match: str) -> dict[str, Any]:
 
 
 def test_without_a_policy_everything_is_delivered() -> None:
-    """Also with an empty one."""
+    """An empty policy delivers everything, too."""
     assert decide_sending(None, KEY).allowed
     assert allowed(None) and allowed({}) and allowed({"rules": []})
 
 
 def test_the_entry_has_the_last_word() -> None:
-    """In both directions, with the reason."""
+    """The entry can allow or deny, and the verdict has the reason."""
     deny = {"default": "deny", "rules": [rule("deny")]}
     assert decide_sending(read_send_policy(deny), KEY, override="allow") == (True, "the session allows it")
     assert decide_sending(None, KEY, override="deny") == (False, "the session denies it")
@@ -92,7 +92,7 @@ def test_a_prefix_is_that_of_the_key_with_or_without_its_agent(prefix: str, key:
 
 
 def test_a_raw_prefix_is_that_of_the_whole_key() -> None:
-    """Including the agent."""
+    """The whole key includes the agent."""
     policy = {"rules": [rule("deny", rawKeyPrefix="agent:main:")]}
     assert not allowed(policy, "agent:main:cron:x")
     assert allowed(policy, "agent:ops:cron:x")
@@ -100,7 +100,7 @@ def test_a_raw_prefix_is_that_of_the_whole_key() -> None:
 
 
 def test_a_verdict_names_the_rule() -> None:
-    """So that users can find out why nothing was delivered."""
+    """Users can find out why a reply was not delivered."""
     policy = read_send_policy(
         {"rules": [rule("allow", channel="x"), rule("deny", chatType="group")], "default": "deny"}
     )

@@ -230,7 +230,7 @@ def test_parts_come_in_their_order_and_at_their_depth() -> None:
     ],
 )
 def test_a_headline_is_what_is_said_or_done_or_thought(content: list[Any], headline: str) -> None:
-    """In that order; images have a word."""
+    """Text comes first, then actions, then thinking; images have a word."""
     assert show(entry("message", "a", None, message={"role": "assistant", "content": content})).headline == headline
 
 
@@ -276,7 +276,7 @@ def test_amounts_are_short(tokens: object, words: str) -> None:
     ],
 )
 def test_calls_are_summed_up_on_one_line(name: str, arguments: object, summary: str) -> None:
-    """The most informative argument, or all of them."""
+    """The line has the most informative argument, or all of them."""
     assert call_summary(name, arguments) == summary
 
 

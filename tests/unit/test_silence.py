@@ -49,26 +49,26 @@ def streamed(chunks: list[str]) -> tuple[str, bool, list[str]]:
 
 @pytest.mark.parametrize("text", SILENT)
 def test_a_reply_whose_first_token_is_the_word_is_silent(text: str) -> None:
-    """Whatever follows it."""
+    """Any text may follow the word."""
     assert is_silent(text)
 
 
 @pytest.mark.parametrize("text", DELIVERED)
 def test_any_other_reply_is_delivered(text: str) -> None:
-    """Also one that starts with the letters of the word, or mentions it later."""
+    """A reply that starts with the letters of the word, or mentions it later, is delivered."""
     assert not is_silent(text)
 
 
 @pytest.mark.parametrize("text", [*SILENT, *DELIVERED])
 def test_a_stream_decides_as_the_whole_text_does(text: str) -> None:
-    """Letter by letter and at once."""
+    """The result is the same letter by letter and at once."""
     expected = ("" if is_silent(text) else text, is_silent(text))
     assert streamed(list(text))[:2] == expected
     assert streamed([text])[:2] == expected
 
 
 def test_nothing_is_shown_while_it_could_become_the_word() -> None:
-    """Not even after the whole word, because the next letter may change it."""
+    """Even the whole word is held, because the next letter may change it."""
     assert streamed([" ", "NO", "_RE", "PLY", "foo", "bar"])[2] == ["", "", "", "", " NO_REPLYfoo", "bar"]
     assert streamed(["NO", "T", " now"])[2] == ["", "NOT", " now"]
     assert streamed(["\n", "\n", "Hello", " you"])[2] == ["", "", "\n\nHello", " you"]
@@ -110,7 +110,7 @@ texts = st.lists(
 
 @given(texts | st.text(), st.data())
 def test_everything_or_nothing_is_delivered(text: str, data: st.DataObject) -> None:
-    """For any text and any chunks."""
+    """This holds for any text and any chunks."""
     places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     chunks = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
     delivered, silent, told = streamed(chunks)

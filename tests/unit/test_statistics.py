@@ -63,7 +63,7 @@ def answers(table: Table) -> dict[str, int | None]:
 
 
 def test_a_day_is_that_of_the_zone() -> None:
-    """Also in zones with offsets of half or three quarters of an hour."""
+    """Zones may have offsets of half or three quarters of an hour."""
     moments = ["2026-02-15T18:14", "2026-02-15T18:15", "2026-02-15T18:30", "2026-02-15T23:00"]
     usage = Usage([session(answers_at(*moments))])
     assert answers(daily(usage, UTC)) == {"2026-02-15": 4}
@@ -123,7 +123,7 @@ def test_a_range_holds_its_beginning_and_not_its_end() -> None:
 
 @given(st.integers(0, 10_000_000), st.sampled_from(ZONES))
 def test_every_quarter_hour_is_in_the_day_in_which_it_begins(number: int, zone: tzinfo) -> None:
-    """In time zones of all kinds."""
+    """This holds for time zones of all kinds."""
     spending = Spending()
     spending.add_answer("p/m", str(number), None, [])
     begins = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=number * QUARTER)).astimezone(zone)
@@ -187,7 +187,7 @@ def test_sessions_of_a_project_are_added_up() -> None:
 
 
 def test_each_session_has_a_row() -> None:
-    """Also a copy with the same id; not a session without usage in the range."""
+    """A copy with the same id has its own row; a session without usage in the range has none."""
     at = answers_at("2026-02-16T10:00")
     usage = Usage([session(at, "a", title="First"), session(at, "a"), session(Spending(), "empty")])
     rows = by_session(usage).rows
@@ -244,7 +244,7 @@ def talked(talk: list[tuple[str | None, str, object, list[str]]]) -> Digest:
 def test_every_table_has_the_total_that_the_sessions_have(
     stories: list[list[tuple[str | None, str, object, list[str]]]],
 ) -> None:
-    """And its rows add up to it."""
+    """The rows add up to the total."""
     digests = [talked(talk) for talk in stories]
     usage = Usage([session(digest.spending, f"s{n}", f"/p{n % 2}") for n, digest in enumerate(digests)])
     tables = [table(usage) for table in TABLES]

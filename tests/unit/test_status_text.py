@@ -147,7 +147,7 @@ def test_a_context_is_told_with_its_window(used: int | None, window: int | None,
 
 
 def test_an_estimate_is_marked() -> None:
-    """Only known values are marked."""
+    """A known value is marked with ~; an unknown one is not."""
     assert context_text(10, 100, estimated=True) == "~10/100 (10%)"
     assert context_text(None, 100, estimated=True) == "unknown/100"
 
@@ -285,7 +285,7 @@ def rows(*times: int | None) -> list[Json]:
 
 
 def test_the_list_is_sorted_and_counts_what_it_shows() -> None:
-    """Newest first; sessions of unknown time come last."""
+    """The newest come first; sessions of unknown time come last."""
     document = listing("/store", rows(5, None, 9, 9, 7), NOW)
     assert [row["key"] for row in document["sessions"]] == ["k2", "k3", "k4", "k0", "k1"]
     assert (document["path"], document["count"], document["activeMinutes"]) == ("/store", 5, None)

@@ -127,7 +127,7 @@ def test_an_overloaded_model_is_asked_again(make: Make, server: ModelServer) -> 
 
 @models
 def test_a_stream_that_is_cut_is_no_summary(make: Make, server: ModelServer) -> None:
-    """However much has arrived."""
+    """The length of the received text does not matter."""
     server.say("a summary that never ends", cut=True)
     with pytest.raises(SummarizerFailed):
         make(server)(REQUEST)
@@ -135,7 +135,7 @@ def test_a_stream_that_is_cut_is_no_summary(make: Make, server: ModelServer) -> 
 
 @endpoints
 def test_a_slow_model_is_given_up(make: Make, server: ModelServer) -> None:
-    """After the timeout, and not much later."""
+    """The call ends soon after the timeout."""
     server.say("very slow, piece by piece, for a long time" * 20, pause=0.15)
     began = time.monotonic()
     with pytest.raises(SummarizerFailed):
@@ -153,7 +153,7 @@ def test_an_endpoint_that_is_not_there_is_a_failure_of_ours(make: Make) -> None:
 
 
 def test_a_remote_endpoint_gets_both_prompts_and_answers_a_summary(server: ModelServer) -> None:
-    """As documented: {systemPrompt, prompt} → {summary}."""
+    """The request is {systemPrompt, prompt}, the answer {summary}."""
     server.say("summed up")
     assert remote(server, headers={"Authorization": "Bearer t"})(REQUEST).text == "summed up"
     asked = server.asked[0]
@@ -163,7 +163,7 @@ def test_a_remote_endpoint_gets_both_prompts_and_answers_a_summary(server: Model
 
 @pytest.mark.parametrize("raw", [b"nonsense", b"[]", b'{"text": "x"}', b"\xff", b"[" * 100_000])
 def test_an_answer_without_a_summary_is_a_failure(server: ModelServer, raw: bytes) -> None:
-    """For any other body."""
+    """Any other body raises."""
     server.say(raw=raw)
     with pytest.raises(SummarizerFailed, match="contains no summary"):
         remote(server)(REQUEST)
@@ -183,7 +183,7 @@ def test_a_command_reads_the_prompt_and_prints_the_summary(tmp_path: Path) -> No
 
 
 def test_what_cannot_work_is_refused_at_once() -> None:
-    """When the summarizer is made, not when it is used."""
+    """The error is raised when the summarizer is made, not when it is used."""
     with pytest.raises(InvalidConfig):
         RemoteSummarizer("file:///etc/passwd")
     with pytest.raises(InvalidConfig):

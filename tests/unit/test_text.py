@@ -106,7 +106,7 @@ def test_other_iso_forms_are_read(value: str, milliseconds: int) -> None:
     ],
 )
 def test_what_is_no_date_is_none(value: object) -> None:
-    """Where JavaScript returns NaN."""
+    """The result is `None` where JavaScript returns NaN."""
     assert parse_timestamp(value) is None
 
 

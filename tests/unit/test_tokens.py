@@ -79,12 +79,12 @@ def test_chinese_and_code_take_more_than_a_quarter() -> None:
     ],
 )
 def test_the_closer_estimate_follows_its_table(said: str, tokens: int) -> None:
-    """One case for each row."""
+    """Each row of the table has a case."""
     assert estimate_closely(user(said)) == tokens
 
 
 def test_the_closer_estimate_counts_every_role() -> None:
-    """Also those that the documented estimate counts as 0."""
+    """Roles that the documented estimate counts as 0 are counted, too."""
     assert estimate_closely({"role": "pythonExecution", "code": "one", "output": "two"}) == 2
     assert estimate_closely({"role": "fileMention", "files": [{"path": "a", "content": "b", "image": IMAGE}]}) == 1202
     assert estimate_closely({"role": "developer", "content": "one two"}) == 2
@@ -159,20 +159,20 @@ def test_another_counter_can_stand_in() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_usage_is_understood_under_all_its_names(name: str) -> None:
-    """Of every agent."""
+    """The names of every agent are known."""
     for alias in NAMES[name]:
         assert usage_of({alias: 5}) == Usage(**{name: 5})
 
 
 @pytest.mark.parametrize("value", [None, "5", -1, True, float("nan"), float("inf"), 2**60, [5]])
 def test_what_cannot_be_a_number_of_tokens_is_unknown(value: object) -> None:
-    """Never 0."""
+    """An invalid number is never 0."""
     assert usage_of({"input": value}) == Usage()
     assert usage_of({"input": value, "input_tokens": 3}) == Usage(input=3)
 
 
 def test_no_usage_is_none() -> None:
-    """Not an empty usage."""
+    """A missing usage is not an empty one."""
     assert usage_of(None) is None
     assert usage_of(5) is None
     assert Usage().context is None

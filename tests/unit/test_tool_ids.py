@@ -54,7 +54,7 @@ def ids(found: list[Piece]) -> list[Any]:
     ],
 )
 def test_a_strict_id_has_letters_and_digits(original: str | None, expected: str) -> None:
-    """At most forty of them."""
+    """A strict id has at most forty characters."""
     assert strict_id(original, ()) == expected
 
 

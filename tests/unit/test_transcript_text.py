@@ -119,7 +119,7 @@ def test_a_very_long_line_of_output_is_cut_with_a_count() -> None:
 
 
 def test_failures_are_folded_later() -> None:
-    """People look for the reason."""
+    """Failures show more lines, because users look for the reason."""
     assert sum(line == "  line" for line in printed([result("e1", None, "line\n" * 40, isError=True)])) == 30
 
 
@@ -142,7 +142,7 @@ def test_styles_say_what_things_mean() -> None:
 
 
 def test_damage_is_told_where_it_is() -> None:
-    """Before the first entry, after an entry even if it is hidden, and for entries that are not in the transcript."""
+    """Damage is shown before the first entry, after any entry, and for entries that are not in the transcript."""
     gaps = (Gap(None, "line 1"), Gap("e2", "line 4, 87 bytes"), Gap("gone", "line 9"))
     lines = printed([said("e1", None), result("e2", "e1", "x"), said("e3", "e2")], "chat", gaps=gaps)
     assert lines == [
@@ -229,7 +229,7 @@ def test_lines_fit_and_hold_no_control_characters(text: str, depth: Depth, colum
 @pytest.mark.promise("P19")
 @given(st.lists(st.dictionaries(strategies.names, strategies.small, max_size=4), max_size=3))
 def test_any_entries_can_be_printed(entries: list[Json]) -> None:
-    """For any entries, at full depth."""
+    """Any entries can be printed at full depth."""
     assert all(harmless(line) for line in printed(entries, "all"))
 
 

@@ -40,7 +40,7 @@ def session(store: Store) -> Session:
 def test_a_deleted_session_is_gone_with_its_artifacts_and_undo_brings_both_back(
     store: Store, session: Session, tmp_path: Path
 ) -> None:
-    """With the same bytes, inodes and times."""
+    """Bytes, inodes and times are the same."""
     before = snapshot(tmp_path / "sessions")
     deletion = store.delete(session.id)
     assert deletion.paths == (session.path, session.artifacts)
@@ -96,7 +96,7 @@ def test_deletions_are_listed_oldest_first(tmp_path: Path) -> None:
 
 
 def test_deleting_the_same_name_twice_keeps_both(store: Store) -> None:
-    """Even within one millisecond."""
+    """This holds even within one millisecond."""
     deletions = []
     for text in ("first", "second"):
         with begun(store, session_id="same") as session:

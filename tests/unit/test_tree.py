@@ -57,7 +57,7 @@ def test_paths_children_heads_and_roots() -> None:
 
 @pytest.mark.mission("X10")
 def test_common_ancestor_is_the_deepest_entry_on_both_paths() -> None:
-    """Of two branches their fork, of an ancestor itself, of two roots nothing."""
+    """Two branches share their fork, an entry and its ancestor share the ancestor, and two roots share nothing."""
     made = tree("a", "b<a", "c<b", "d<b", "e<d", "x")
     pairs = {("c", "e"): "b", ("e", "c"): "b", ("b", "e"): "b", ("e", "e"): "e", ("a", "c"): "a"}
     for (first, second), ancestor in pairs.items():
@@ -95,7 +95,7 @@ def test_findings_of_the_tree_cover_no_bytes() -> None:
 
 @pytest.mark.promise("P19")
 def test_an_entry_that_is_its_own_parent_is_a_root() -> None:
-    """Also if a later entry has the same id."""
+    """This holds even if a later entry has the same id."""
     assert codes(tree("a<a", "b<a")) == ["cycle"]
     assert path(tree("a<a", "b<a"), "b") == "a b"
     made = tree("a<a", "a<a")
@@ -179,7 +179,7 @@ HOSTILE: dict[str, Callable[[], list[Node]]] = {  # made when needed: together t
 @pytest.mark.promise("P25")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hundred_thousand_entries_take_linear_time_and_no_recursion(name: str) -> None:
-    """For deep chains, cycles and markers in any order."""
+    """The input may be a deep chain, a cycle or markers in any order."""
     nodes = HOSTILE[name]()
     started = time.process_time()
     made = Tree(nodes)

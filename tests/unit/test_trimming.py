@@ -60,7 +60,7 @@ def test_a_context_that_is_not_full_stays() -> None:
 
 
 def test_a_long_result_keeps_head_and_tail() -> None:
-    """And a note with the counts; characters are not split."""
+    """A note with the counts is added, and characters are not split."""
     long = result(0) | {
         "content": [
             {"type": "text", "text": "a" * 1499 + "🙂" + "b" * 3000},
@@ -106,7 +106,7 @@ def test_results_with_images_and_other_tools_stay() -> None:
 
 
 def test_results_are_cleared_oldest_first_until_there_is_room() -> None:
-    """Until the context is below half of the window."""
+    """Clearing stops when the context is below half of the window."""
     messages = [user("q"), *[result(4000)] * 20, *ANSWERS]
     found = trimmed(messages, 30_000)  # 80,004 of 120,000 characters
     assert found.trimmed == ()
@@ -118,7 +118,7 @@ def test_results_are_cleared_oldest_first_until_there_is_room() -> None:
 
 
 def test_nothing_is_cleared_for_little() -> None:
-    """Only from 50,000 characters of results, counted after trimming."""
+    """Clearing needs at least 50,000 characters of results, counted after trimming."""
     few = [user("q"), *[result(4000)] * 12, *ANSWERS]
     assert trimmed(few, 10_000).cleared == ()
     assert trimmed([*few[:-3], result(4000), *ANSWERS], 10_000).cleared
@@ -129,7 +129,7 @@ def test_nothing_is_cleared_for_little() -> None:
 
 
 def test_a_trimmed_result_may_be_cleared_later() -> None:
-    """When the context has grown; a cleared result stays cleared."""
+    """A result is cleared when the context has grown, and stays cleared."""
     messages = [user("q"), result(9000), result(100), *ANSWERS]
     first = trimmed(messages, 6000)
     assert first.trims == {"e1": (1500, 1500)}
@@ -140,7 +140,7 @@ def test_a_trimmed_result_may_be_cleared_later() -> None:
 
 
 def test_what_was_done_is_done_again_byte_for_byte() -> None:
-    """After a restart, with other settings, and with more messages."""
+    """The result is the same after a restart, with other settings, and with more messages."""
     messages = [user("q"), result(9000), *[result(4000)] * 14, *ANSWERS]
     sources = [f"e{number}" for number in range(len(messages))]
     first = trim_results(messages, sources, 20_000, {})

@@ -81,7 +81,7 @@ def test_escape_sequences_are_left_out_but_never_text(printed: str, text: str) -
 
 @pytest.mark.parametrize("part", ["\x1b]", "\x1b[1", "\x1b[" + "1" * 1000, "\x1b" * 3])
 def test_leaving_out_sequences_takes_linear_time(part: str) -> None:
-    """Also if none of them ends."""
+    """This holds even if none of the sequences ends."""
     started = time.process_time()
     without_colours(part * (500_000 // len(part)))
     assert time.process_time() - started < 2

@@ -58,7 +58,7 @@ def test_what_means_something_else_here_is_mapped_and_all_else_stays(
 
 
 def test_the_old_values_are_kept_and_told() -> None:
-    """In the entry itself, and in the report."""
+    """Old values are in the entry itself and in the report."""
     entry = SessionEntry({"sessionId": "s", "sessionFile": "x/s.jsonl", "contextTokens": 9, "model": "m"})
     adopted = adopt(entry, "t", STORE)
     assert adopted.entry[MARK]["was"] == {"sessionId": "s", "sessionFile": "x/s.jsonl", "contextTokens": 9}

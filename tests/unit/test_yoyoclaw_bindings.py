@@ -44,7 +44,7 @@ def ours(store: Store) -> dict[str, Json]:
 
 
 def test_keys_are_bound_below_the_agent_in_our_root(store: Store, tmp_path: Path) -> None:
-    """In a store file of the same format, with the ids of our sessions; keys are unchanged."""
+    """The store file has the same format and keys, with the ids of our sessions."""
     odd = {MAIN: {"sessionId": "a", "provider": "x"}, "cron:Nightly": {"sessionId": "b"}, "agent:": {"sessionId": "c"}}
     assert run(store, odd, a="a", b="b-topic-7") == {MAIN: "new", "cron:Nightly": "new", "agent:": "new"}
     assert own_bindings(store, "main").path == str(tmp_path / "ours/agents/main/sessions/sessions.json")
@@ -72,7 +72,7 @@ def test_a_binding_that_is_as_it_came_follows_its_source(store: Store) -> None:
 
 
 def test_a_transcript_that_comes_later_is_bound_then(store: Store) -> None:
-    """Even if the entry itself did not change."""
+    """This happens even if the entry itself did not change."""
     run(store, {MAIN: {"sessionId": "a"}})
     assert run(store, {MAIN: {"sessionId": "a"}}, a="a-topic-7") == {MAIN: "updated"}
     assert ours(store)[MAIN] == {"sessionId": "a-topic-7"}
@@ -90,7 +90,7 @@ def test_what_was_changed_here_stays(store: Store) -> None:
 
 
 def test_what_was_deleted_here_stays_deleted(store: Store) -> None:
-    """Also if it changed in the source since; its next message starts a new session here."""
+    """This holds even if it changed in the source; its next message starts a new session here."""
     run(store, {MAIN: {"sessionId": "a"}, GROUP: {"sessionId": "g"}})
     own = own_bindings(store, "main")
     own.update_all(lambda entries: {MAIN: None}, now=NOW)
@@ -135,7 +135,7 @@ def test_an_entry_that_cannot_be_written_does_not_stop_the_others(store: Store) 
 
 
 def test_broken_files_of_ours_are_never_written_over(store: Store, tmp_path: Path) -> None:
-    """Neither the bindings nor the list of imported keys."""
+    """Neither the bindings nor the list of imported keys is overwritten."""
     run(store, {MAIN: {"sessionId": "a"}})
     path = Path(own_bindings(store, "main").path)
     whole = path.read_bytes()

@@ -71,7 +71,7 @@ def test_older_names_are_found_and_kept() -> None:
 
 
 def test_unknown_members_survive_a_change() -> None:
-    """Whatever they contain, in order."""
+    """Unknown members may have any content and keep their order."""
     entry = SessionEntry({"sessionId": "s", "future": {"a": [1]}, "model": "m"})
     changed = entry.changed({"model": "n", "label": "L", "sessionId": None})
     assert list(changed.members.items()) == [("future", {"a": [1]}), ("model", "n"), ("label", "L")]
@@ -110,7 +110,7 @@ def test_a_member_of_the_wrong_type_is_told_and_unknown(members: dict[str, Any],
 
 
 def test_documented_values_are_no_misfits() -> None:
-    """Also older names of chat types, numbers with a fraction, and unknown values."""
+    """Older names of chat types, numbers with a fraction and unknown values are accepted, too."""
     entry = SessionEntry(
         {
             "chatType": "room",
@@ -138,7 +138,7 @@ def test_a_reply_goes_where_one_message_came_from() -> None:
 
 
 def test_of_two_entries_the_newer_wins_and_the_older_fills_gaps() -> None:
-    """In any order; a member with its older name is not a gap."""
+    """The order does not matter; a member with its older name is not a gap."""
     old = SessionEntry({"updatedAt": 1, "model": "a", "label": "L", "provider": "x"})
     new = SessionEntry({"updatedAt": 2, "model": "b", "channel": "y"})
     assert merge_entries(old, new) == merge_entries(new, old)
@@ -183,7 +183,7 @@ def test_stores_are_combined_newest_first() -> None:
     ],
 )
 def test_a_broken_store_says_where(text: bytes, line: int, column: int, complaint: str) -> None:
-    """With line, column and what was expected; it never loads as empty."""
+    """The error has line, column and the expected token; a broken store never loads as empty."""
     with pytest.raises(BrokenStore, match=f"line {line}, column {column}") as caught:
         parse_store(text, "/x/sessions.json")
     assert caught.value.place == Place(line, column)
@@ -193,7 +193,7 @@ def test_a_broken_store_says_where(text: bytes, line: int, column: int, complain
 
 
 def test_nesting_without_end_is_refused() -> None:
-    """Without a crash."""
+    """Deep nesting raises a typed error."""
     with pytest.raises(BrokenStore, match="nested too deeply"):
         parse_store(b'{"a": ' + b'{"x":' * 200_000)
 
@@ -214,7 +214,7 @@ def test_a_store_is_written_as_its_owner_writes_it() -> None:
 
 
 def test_entries_that_nobody_changed_keep_their_text() -> None:
-    """With their numbers, escapes and spacing, and the newline that an editor added at the end."""
+    """Numbers, escapes and spacing stay, and so does a newline that an editor added at the end."""
     text = b'{"a": {"n":1.0, "big": 12345678901234567890123, "s": "\\u00e9\\ud800"},\n\t"b": {}, "c":{"x":1e2}}\n'
     data = parse_store(text).with_changes({"b": SessionEntry({"y": 1}), "c": None})
     assert data == (
@@ -238,7 +238,7 @@ def test_lone_surrogates_are_written_as_escapes() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}])
 def test_what_has_no_form_in_json_is_refused(value: object) -> None:
-    """Before anything is written."""
+    """The error is raised before anything is written."""
     with pytest.raises(InvalidEntry):
         StoreDocument.empty().with_changes({"k": SessionEntry({"x": value})})
 
@@ -250,7 +250,7 @@ def test_a_byte_order_mark_is_no_damage() -> None:
 
 @given(st.dictionaries(text, json_objects, max_size=2), st.dictionaries(text, st.none() | json_objects, max_size=2))
 def test_any_change_of_any_store_is_read_back(before: dict[str, Json], changes: dict[str, Json | None]) -> None:
-    """Whatever keys and members contain: changes are read back, and nothing else differs."""
+    """Keys and members may have any content: changes are read back, and nothing else differs."""
     document = StoreDocument.empty()
     before = {as_javascript(key): as_javascript(value) for key, value in before.items()}
     changes = {as_javascript(key): as_javascript(value) for key, value in changes.items()}
@@ -263,7 +263,7 @@ def test_any_change_of_any_store_is_read_back(before: dict[str, Json], changes: 
 
 
 def test_an_entry_that_is_nested_too_deeply_is_refused_before_anything_is_written() -> None:
-    """Without a crash."""
+    """Deep nesting raises a typed error."""
     deep: Json = {}
     for _ in range(5000):
         deep = {"x": deep}
@@ -284,7 +284,7 @@ def test_whatever_happens_to_a_store_file_it_is_whole_or_broken(garbage: bytes, 
 
 
 def test_odd_members_are_told_with_their_place() -> None:
-    """With the line and column of the value, its key, and what was expected."""
+    """The report has the line and column of the value, its key, and what was expected."""
     document = parse_store(b'{\n  "k": {\n    "updatedAt": 5,\n    "queueCap": "three"\n  }\n}')
     [odd] = document.oddities()
     assert (odd.key, odd.place, odd.misfit.name) == ("k", Place(4, 17), "queueCap")

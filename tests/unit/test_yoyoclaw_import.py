@@ -239,7 +239,7 @@ def test_deleted_sessions_are_left_out_unless_wanted(rig: Rig) -> None:
 
 
 def test_a_topic_has_a_session_of_its_own(rig: Rig) -> None:
-    """Even if its file has the id of another one."""
+    """This holds even if its file has the id of another session."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     rig.write("s1-topic-7.jsonl", *talk("s1", "b"))
     rig.write("s1-topic-a%2Fb.jsonl", *talk("s1", "c"))
@@ -321,7 +321,7 @@ def test_a_file_outside_the_folders_is_not_imported(rig: Rig) -> None:
 
 
 def test_a_file_that_only_an_entry_leads_to_is_imported(rig: Rig) -> None:
-    """In a subfolder, or with another name; it is found again."""
+    """The file may be in a subfolder or have another name, and is found again."""
     write(rig.sessions / "2026", "deep.jsonl", lines(*talk("deep", "a")))
     rig.write("by-hand.txt", *talk("text", "b"))
     rig.entries({MAIN: {"sessionId": "deep", "sessionFile": "2026/deep.jsonl"}, GROUP: {"sessionFile": "by-hand.txt"}})
@@ -411,7 +411,7 @@ def test_a_folder_that_cannot_be_listed_does_not_stop_the_others(rig: Rig) -> No
 
 
 def test_what_lies_there_and_is_not_read_is_told(rig: Rig) -> None:
-    """Links, cold storage, and the copy that a rotation left of a missing store."""
+    """Links, cold storage, and the copy that a rotation left of a missing store are reported."""
     rig.write("s1.jsonl", *talk("s1", "a"))
     (rig.sessions / "s2.jsonl").symlink_to(rig.sessions / "s1.jsonl")
     (rig.sessions / "cold").mkdir()
@@ -471,7 +471,7 @@ def test_a_transcript_that_cannot_be_read_does_not_stop_the_others(rig: Rig) -> 
 
 
 def test_many_new_lines_are_added_in_order(rig: Rig) -> None:
-    """More than fit into one write."""
+    """The lines are more than fit into one write."""
     names = [f"e{number}" for number in range(1203)]
     whole = talk("s1", *names)
     source = rig.write("s1.jsonl", *whole[:2])

@@ -271,7 +271,7 @@ def test_case_is_kept_only_where_ids_are_opaque(text: str, normal: str) -> None:
     ],
 )
 def test_keys_of_older_releases_have_a_modern_form(text: str, modern: str) -> None:
-    """As in the owner's own migration."""
+    """The form is that of the owner's own migration."""
     assert modern_key(text, "ops") == modern
 
 
@@ -372,7 +372,7 @@ def test_topics_and_threads_have_sessions_of_their_own_and_a_parent() -> None:
 
 @pytest.mark.parametrize("text", ["main", "work", "agent:main:main", "agent:main:work", "Agent:MAIN:Work"])
 def test_all_names_of_the_main_session_are_one(text: str) -> None:
-    """Also in the global scope, where there is only one session."""
+    """In the global scope there is only one session."""
     assert canonical_key(text, main_key="work") == main_session("main", "work")
     assert str(canonical_key(text, main_key="work", scope="global")) == "global"
 
@@ -417,6 +417,6 @@ def test_the_most_exact_binding_decides_who_answers() -> None:
 
 
 def test_a_route_carries_its_session_and_the_main_one() -> None:
-    """With the configured name of the main session."""
+    """The main session has its configured name."""
     route = resolve_route([Binding(agent="ops", channel="slack")], "slack", peer=Peer("channel", "C1"), main_key="work")
     assert (str(route.key), str(route.main_key)) == ("agent:ops:slack:channel:c1", "agent:ops:work")

@@ -32,7 +32,7 @@ def test_a_person_names_a_session_before_a_chat_does(entry: Json, title: str | N
 
 
 def test_a_topic_is_named_apart_from_its_chat() -> None:
-    """By its own transcript; without another name, the chat's transcript has it too."""
+    """A topic is named by its own transcript; without another name, the chat's transcript has it, too."""
     topic = f"{GROUP}:topic:a/b"
     store = {GROUP: {"sessionId": "s1", "label": "Chat"}, topic: {"sessionId": "s1", "label": "Topic", "updatedAt": 9}}
     assert described(stored(store)) == {"s1": Described("Chat", GROUP), "s1-topic-a%2Fb": Described("Topic", topic)}
@@ -41,13 +41,13 @@ def test_a_topic_is_named_apart_from_its_chat() -> None:
 
 
 def test_a_file_that_an_entry_names_has_its_name() -> None:
-    """In any folder."""
+    """The file may be in any folder."""
     store = {MAIN: {"sessionId": "s1", "sessionFile": "/x/2026-02-03T10-00-00-000Z_s1.jsonl", "label": "Fork"}}
     assert described(stored(store)) == {"2026-02-03T10-00-00-000Z_s1": Described("Fork", MAIN)}
 
 
 def test_of_several_keys_the_one_that_was_used_last_names_a_session() -> None:
-    """Also if it is the first one, or has no title."""
+    """The last used key counts even if it is the first one or has no title."""
     store = {MAIN: {"sessionId": "s", "updatedAt": 9}, GROUP: {"sessionId": "s", "updatedAt": 5, "label": "Old"}}
     assert described(stored(store)) == {"s": Described(None, MAIN)}
 

@@ -65,7 +65,7 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_key_is_found_under_any_spelling(tmp_path: Path) -> None:
-    """Of several the newest; rooms that differ only in case are different rooms."""
+    """The newest of several is returned; rooms that differ only in case are different rooms."""
     put(
         tmp_path,
         {
@@ -329,7 +329,7 @@ def test_the_lock_of_another_program_is_respected(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_its_owner_would_call_stale_is_broken(tmp_path: Path) -> None:
-    """After 30 seconds, the limit of its owner."""
+    """The limit of its owner is 30 seconds."""
     foreign_lock(tmp_path, seconds_ago=31)
     store = store_in(tmp_path)
     store.update(MAIN, setting("model", "m"), now=NOW)
@@ -344,7 +344,7 @@ def test_a_lock_that_a_dead_process_of_ours_left_is_taken_over_at_once(tmp_path:
 
 
 def test_the_lock_is_there_for_others_to_see_while_a_change_is_made(tmp_path: Path) -> None:
-    """In their format; a second store waits for it."""
+    """The lock has the format of the other program, and a second store waits for it."""
     store = store_in(tmp_path)
 
     def change(entry: SessionEntry | None) -> SessionEntry | None:
@@ -361,7 +361,7 @@ def test_the_lock_is_there_for_others_to_see_while_a_change_is_made(tmp_path: Pa
 
 
 def test_the_state_folder_says_where_things_lie(tmp_path: Path) -> None:
-    """With the template of the configuration, if there is one."""
+    """The configured template is used, if there is one."""
     state = StateFolder("/r")
     assert state.store("Ops!") == "/r/agents/ops/sessions/sessions.json"
     assert state.folders("main") == ["/r/agents/main/sessions", "/r/sessions"]
@@ -374,7 +374,7 @@ def test_the_state_folder_says_where_things_lie(tmp_path: Path) -> None:
 
 
 def test_agents_are_those_that_have_a_folder(tmp_path: Path) -> None:
-    """And the default one, if there are sessions of older releases."""
+    """The default agent is included if there are sessions of older releases."""
     fs = PosixFilesystem()
     assert StateFolder(str(tmp_path)).agents(fs) == []
     (tmp_path / "agents" / "ops").mkdir(parents=True)
@@ -455,7 +455,7 @@ def test_an_id_that_is_no_name_finds_nothing(tmp_path: Path, session_id: Any) ->
 
 
 def test_links_and_folders_are_no_transcripts(tmp_path: Path) -> None:
-    """Only regular files are."""
+    """Only regular files are transcripts."""
     write(tmp_path, "a.jsonl", b"")
     (tmp_path / "b.jsonl").symlink_to(tmp_path / "a.jsonl")
     (tmp_path / "c.jsonl").mkdir()
