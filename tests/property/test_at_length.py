@@ -30,9 +30,7 @@ class Law(NamedTuple):
 
 LAWS = [
     Law("P6", "appends to any bytes", journal.test_an_append_adds_its_lines_and_at_most_a_newline, 60_000),
-    Law(
-        "P6", "appends after foreign bytes", journal.test_an_append_after_bytes_of_others_alters_none_of_them, 40_000
-    ),
+    Law("P6", "appends after foreign bytes", journal.test_an_append_after_bytes_of_others_alters_none_of_them, 40_000),
     Law("P10", "any value as one line", codec.test_an_encoded_value_is_one_line_and_decodes_to_an_equal_value, 30_000),
     Law("P10", "any text with lone surrogates", codec.test_lone_surrogates_survive_as_escapes, 60_000),
     Law("P10", "any context as strict JSON", codec.test_any_context_can_be_sent, 10_000),
