@@ -1,4 +1,4 @@
-"""The stores that every adapter is tested on, and the command that looks at what it wrote."""
+"""The stores that every adapter is tested on, and a function that runs the command on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Look = Callable[..., str]
 
 @pytest.fixture(params=["folder", "memory", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """An empty store of each sort."""
+    """Return an empty store of each kind."""
     if request.param == "memory":
         yield Store.in_memory()
     elif request.param == "folder":
@@ -27,13 +27,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Store:
-    """An empty store in a folder, for tests that need files, other processes or the command."""
+    """Return an empty store in a folder, for tests that need files, other processes or the command."""
     return Store(tmp_path / "root", durability="process")
 
 
 @pytest.fixture
 def look(folder: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Look:
-    """Runs `sessile` with some arguments on the store of `folder`, as its user would; gives what it prints."""
+    """Return a function that runs `sessile` on the store of `folder` and returns its output."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))

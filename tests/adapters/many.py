@@ -1,4 +1,4 @@
-"""Many processes that write through an adapter at the same time."""
+"""Run many processes that write through an adapter at the same time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Work = Callable[[list[str]], object]
 
 
 def texts_of(writer: int) -> list[str]:
-    """What one of the writers has to say, in its order; `TEXTS` is what all of them say."""
+    """Return the texts of one writer in order; `TEXTS` has the texts of all."""
     return TEXTS[writer * APPENDS : (writer + 1) * APPENDS]
 
 
 def write_at_once(work: Work) -> None:
-    """Call `work(texts)` in four forked processes, each with its own hundred texts; raises if one of them failed.
+    """Call `work(texts)` in four forked processes, each with its own hundred texts; raise if one fails.
 
-    They begin together, when the last of them has been forked. What `work` uses it opens itself: nothing that is open is shared.
+    All start together after the last fork. `work` must open what it uses itself: no open resource is shared.
     """
     gate, key = os.pipe()
     children = [Child(partial(_wait_and_work, gate, key, work, texts_of(writer))) for writer in range(PROCESSES)]
@@ -35,13 +35,13 @@ def write_at_once(work: Work) -> None:
 
 def _wait_and_work(gate: int, key: int, work: Work, texts: list[str], tell: Tell) -> None:
     os.close(key)
-    os.read(gate, 1)  # returns when nobody holds the other end any more
+    os.read(gate, 1)  # returns when all copies of the other end are closed
     work(texts)
     tell("done")
 
 
 def assert_all_survived(found: list[str]) -> None:
-    """Everything that was said is there once, and each writer's texts are in its order."""
+    """Assert that every text is there once, and that each writer's texts are in order."""
     assert sorted(found) == sorted(TEXTS)
     for writer in range(PROCESSES):
         mine = set(texts_of(writer))

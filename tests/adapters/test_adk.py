@@ -1,6 +1,6 @@
-"""The session service for Google's ADK: one contract, kept by the ADK's own services and by ours, and what only ours can do.
+"""The session service for Google's ADK: the contract of the ADK's own services, and features of ours.
 
-Where one of the ADK's own services answers differently, `DIFFERENCES` says so with the reason, and the test must fail for it.
+`DIFFERENCES` lists where an ADK service breaks the contract, with the reason; the test must fail for it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DIFFERENCES = {
 
 @pytest.fixture(params=[IN_MEMORY, SQLITE, "ours in a folder", "ours in memory"])
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseSessionService:
-    """Every service that has to keep the contract."""
+    """Return every service that must keep the contract."""
     difference = DIFFERENCES.get((request.function.__name__, request.param))
     if difference is not None:
         request.applymarker(pytest.mark.xfail(reason=difference, strict=True))
@@ -68,7 +68,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseSessionServic
 
 
 def ticking() -> Callable[[], float]:
-    """A clock whose milliseconds are all different: a file system's times are too coarse to tell two changes apart."""
+    """Return a clock with distinct milliseconds, because file times are too coarse to order changes."""
     last = 0.0
 
     def now() -> float:
@@ -80,7 +80,7 @@ def ticking() -> Callable[[], float]:
 
 
 def said(text: str, delta: Json | None = None, at: float | None = None) -> Event:
-    """An event in which the user says something and the state changes."""
+    """Return a user event that changes the state."""
     content = types.Content(role="user", parts=[types.Part(text=text)])
     event = Event(
         author="user", invocation_id="i", content=content, actions=EventActions(state_delta=dict(delta or {}))
@@ -107,7 +107,7 @@ def texts(session: Session) -> list[str]:
 
 
 def rich_events() -> list[Event]:
-    """One of every sort."""
+    """Return events of every kind."""
     call = types.FunctionCall(id="c1", name="feed", args={"animal": None, "kilos": 1.5})
     thought = types.Part(text="hm", thought=True, thought_signature=b"\x01\xff\xfe")
     picture = types.Part(inline_data=types.Blob(data=bytes(range(256)) * 8, mime_type="image/png"))
@@ -146,7 +146,7 @@ def run(case: Case) -> None:
 
 
 def test_a_session_begins_with_its_state(service: BaseSessionService) -> None:
-    """All scopes are merged into what is returned; what is temporary is not."""
+    """The returned state merges all scopes, without temporary keys."""
 
     async def case() -> None:
         session = await begun(service, " s ", state={"own": 1, "user:name": "Ada", "app:motto": "hay", "temp:x": 2})
@@ -160,7 +160,7 @@ def test_a_session_begins_with_its_state(service: BaseSessionService) -> None:
 
 
 def test_a_session_without_an_id_gets_one(service: BaseSessionService) -> None:
-    """No two get the same."""
+    """Ids are unique."""
 
     async def case() -> None:
         first, second = await begun(service, ""), await begun(service, "  ")
@@ -170,7 +170,7 @@ def test_a_session_without_an_id_gets_one(service: BaseSessionService) -> None:
 
 
 def test_an_id_can_be_taken_once_for_each_user(service: BaseSessionService) -> None:
-    """The second one is told, and changes nothing."""
+    """Creating the session again raises and changes nothing."""
 
     async def case() -> None:
         await begun(service, state={"n": 1})
@@ -184,7 +184,7 @@ def test_an_id_can_be_taken_once_for_each_user(service: BaseSessionService) -> N
 
 
 def test_what_is_not_there_is_none_and_can_be_deleted(service: BaseSessionService) -> None:
-    """Asking makes nothing."""
+    """Reading a missing session creates nothing."""
 
     async def case() -> None:
         assert await service.get_session(app_name="farm", user_id="u", session_id="s") is None
@@ -198,7 +198,7 @@ def test_what_is_not_there_is_none_and_can_be_deleted(service: BaseSessionServic
 
 
 def test_events_come_back_as_they_were(service: BaseSessionService) -> None:
-    """In their order, with everything in them."""
+    """Order and content are the same."""
 
     async def case() -> None:
         session, events = await begun(service), rich_events()
@@ -213,7 +213,7 @@ def test_events_come_back_as_they_were(service: BaseSessionService) -> None:
 
 
 def test_state_is_shared_as_its_prefix_says(service: BaseSessionService) -> None:
-    """`app:` by all, `user:` by the sessions of a user, the rest by nobody; `temp:` is for this call only."""
+    """`app:` is shared by all, `user:` by the user's sessions, other keys by none; `temp:` lasts for the call only."""
 
     async def case() -> None:
         session = await begun(service)
@@ -233,7 +233,7 @@ def test_state_is_shared_as_its_prefix_says(service: BaseSessionService) -> None
 
 
 def test_partial_events_are_not_stored(service: BaseSessionService) -> None:
-    """They are given back, and that is all."""
+    """They are returned but not stored."""
 
     async def case() -> None:
         session = await begun(service)
@@ -247,7 +247,7 @@ def test_partial_events_are_not_stored(service: BaseSessionService) -> None:
 
 
 def test_only_the_events_that_are_wanted_come(service: BaseSessionService) -> None:
-    """The last so many, those since a time, or both; the state is that of all events."""
+    """Events can be limited by number, by time or both; the state includes all events."""
 
     async def case() -> None:
         session = await begun(service)
@@ -266,7 +266,7 @@ def test_only_the_events_that_are_wanted_come(service: BaseSessionService) -> No
 
 
 def test_sessions_are_listed_with_the_last_changed_at_the_end(service: BaseSessionService) -> None:
-    """Of one user or of all, with their states and without events."""
+    """The list has sessions of one user or all, with state and without events."""
 
     async def case() -> None:
         first = await begun(service, "first", state={"n": 1})
@@ -285,7 +285,7 @@ def test_sessions_are_listed_with_the_last_changed_at_the_end(service: BaseSessi
 
 
 def test_sessions_of_one_millisecond_are_listed_in_the_order_of_their_changes() -> None:
-    """Times have milliseconds; the order of equal ones is that in which their files were changed."""
+    """Sessions with equal times are ordered by the change times of their files."""
 
     async def case() -> None:
         fs = MemoryFilesystem(clock=count(1).__next__)
@@ -300,7 +300,7 @@ def test_sessions_of_one_millisecond_are_listed_in_the_order_of_their_changes() 
 
 
 def test_deleting_a_session_leaves_the_others_and_what_they_share(service: BaseSessionService) -> None:
-    """Its id is free again."""
+    """The id can be used again."""
 
     async def case() -> None:
         await begun(service, "s", state={"user:name": "Ada", "n": 1})
@@ -314,7 +314,7 @@ def test_deleting_a_session_leaves_the_others_and_what_they_share(service: BaseS
 
 
 def test_a_session_that_has_not_seen_the_last_event_is_stale(service: BaseSessionService) -> None:
-    """Nothing is stored, and getting it again helps."""
+    """Nothing is stored; reading the session again resolves it."""
 
     async def case() -> None:
         session = await begun(service)
@@ -331,7 +331,7 @@ def test_a_session_that_has_not_seen_the_last_event_is_stale(service: BaseSessio
 
 
 def test_events_stand_in_the_order_in_which_they_were_appended(service: BaseSessionService) -> None:
-    """Clocks that differ turn nothing around."""
+    """Events with earlier timestamps are not reordered."""
 
     async def case() -> None:
         session = await begun(service)
@@ -343,7 +343,7 @@ def test_events_stand_in_the_order_in_which_they_were_appended(service: BaseSess
 
 
 def test_the_same_event_again_is_stored_once(service: BaseSessionService) -> None:
-    """A caller may retry, with the event or a copy of it."""
+    """A caller may retry with the event or a copy of it."""
 
     async def case() -> None:
         session, event = await begun(service), said("hello", {"app:n": 1})
@@ -358,7 +358,7 @@ def test_the_same_event_again_is_stored_once(service: BaseSessionService) -> Non
 
 
 def test_another_event_of_the_same_id_is_kept(service: BaseSessionService) -> None:
-    """Only what is equal is the same."""
+    """Only equal events are duplicates."""
 
     async def case() -> None:
         session, event = await begun(service), said("hello")
@@ -370,7 +370,7 @@ def test_another_event_of_the_same_id_is_kept(service: BaseSessionService) -> No
 
 
 def test_values_that_json_cannot_say_are_stored_as_text(service: BaseSessionService) -> None:
-    """A date is what it is in JSON; the state can be read by anybody."""
+    """A date is stored as its JSON text, so that any process can read the state."""
 
     async def case() -> None:
         session = await begun(service, state={"day": datetime.date(2026, 1, 2)})
@@ -380,11 +380,11 @@ def test_values_that_json_cannot_say_are_stored_as_text(service: BaseSessionServ
     run(case())
 
 
-# -- ours
+# -- features of ours
 
 
 def test_a_session_that_was_written_to_json_and_back_can_go_on(folder: Store) -> None:
-    """It has lost the mark of its revision; its last event says what it has seen."""
+    """A deserialized session has no revision mark; its last event is used instead."""
 
     async def case() -> None:
         service = SessileSessionService(folder)
@@ -400,7 +400,7 @@ def test_a_session_that_was_written_to_json_and_back_can_go_on(folder: Store) ->
 
 
 def test_another_process_sees_what_was_acknowledged(store: Store) -> None:
-    """Also through sessions that it has open."""
+    """This also holds for sessions that are already open."""
 
     async def case() -> None:
         mine, theirs = SessileSessionService(store), SessileSessionService(store)
@@ -416,7 +416,7 @@ def test_another_process_sees_what_was_acknowledged(store: Store) -> None:
 
 
 def test_a_state_is_read_from_its_last_snapshot(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a session is, its state takes few entries to read, and is that of all of them."""
+    """Reading the state takes few entries in a session of any length, and includes all events."""
 
     async def case() -> None:
         service = SessileSessionService(store)
@@ -441,7 +441,7 @@ def test_a_state_is_read_from_its_last_snapshot(store: Store, monkeypatch: pytes
 
 
 def test_delivering_again_completes_what_a_crash_has_cut(folder: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event was stored, the state of the app was not; the session goes on as if nothing had been."""
+    """If the event was stored but the app state was not, a retry completes it."""
 
     async def case() -> None:
         service = SessileSessionService(folder)
@@ -465,7 +465,7 @@ def test_delivering_again_completes_what_a_crash_has_cut(folder: Store, monkeypa
 
 
 def test_naming_a_session_makes_nobody_stale(folder: Store) -> None:
-    """What people add beside the events is none of the ADK's business."""
+    """Entries that users add beside the events do not conflict with the ADK."""
 
     async def case() -> None:
         service = SessileSessionService(folder)
@@ -481,7 +481,7 @@ def test_naming_a_session_makes_nobody_stale(folder: Store) -> None:
 
 
 def test_a_session_goes_on_from_where_somebody_has_gone_back_to(folder: Store) -> None:
-    """A person who steps back makes the agent's session stale; got again, it has only what came before."""
+    """Stepping back makes the agent's session stale; after a reload it has only the earlier events."""
 
     async def case() -> None:
         service = SessileSessionService(folder)
@@ -502,7 +502,7 @@ def test_a_session_goes_on_from_where_somebody_has_gone_back_to(folder: Store) -
 
 
 def test_four_processes_lose_nothing(folder: Store) -> None:
-    """Whoever is stale gets the session again: 400 of 400 events survive, and 400 changes of the app's state."""
+    """Stale writers reload and retry: all 400 events and 400 changes of the app state survive."""
     run(_begun_in(folder))
     root = folder.layout.root
 
@@ -544,7 +544,7 @@ async def _filled(folder: Store) -> None:
 
 
 def test_events_are_messages_that_people_can_read(folder: Store, look: Look) -> None:
-    """A conversation reads like one that was recorded with us; `sessile show` and `search` know it."""
+    """`sessile show` and `search` work on the session as on a native one."""
     run(_filled(folder))
     (path,) = [info.path for info in folder.list_all() if info.cwd.startswith("/adk/")]
     session = folder.open(path, readonly=True)
@@ -560,7 +560,7 @@ def test_events_are_messages_that_people_can_read(folder: Store, look: Look) -> 
 
 
 def test_what_was_said_is_stored_once(folder: Store) -> None:
-    """The entry tells the content, and the event that it carries does not tell it again."""
+    """The content is in the entry and is not repeated in the stored event."""
 
     async def case() -> None:
         service = SessileSessionService(folder)
@@ -575,7 +575,7 @@ def test_what_was_said_is_stored_once(folder: Store) -> None:
 
 
 def test_a_deleted_session_can_be_brought_back(store: Store) -> None:
-    """It lies in the trash of the store."""
+    """It is in the trash of the store."""
 
     async def case() -> None:
         service = SessileSessionService(store)
@@ -589,7 +589,7 @@ def test_a_deleted_session_can_be_brought_back(store: Store) -> None:
 
 
 class Parrot(BaseLlm):
-    """A model that repeats what it hears."""
+    """A model that repeats its input."""
 
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
@@ -600,7 +600,7 @@ class Parrot(BaseLlm):
 
 
 def test_an_agent_goes_on_after_a_restart(store: Store) -> None:
-    """The ADK's own runner, with an agent that keeps its answer in the state of the user."""
+    """The ADK's own runner is used, with an agent that saves its answer in the user state."""
 
     async def turn(text: str) -> None:
         agent = LlmAgent(name="parrot", model=Parrot(model="parrot"), output_key="user:last")

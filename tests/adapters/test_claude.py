@@ -1,4 +1,4 @@
-"""The store for the Claude Agent SDK: rows come back as they were, once each, and people can read them."""
+"""The store for the Claude Agent SDK: rows are restored exactly, stored once, and readable."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PICTURE = "iVBORw0KGgoAAAAN" * 100  # base64, long enough to become a blob
 
 
 def run(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-    """The result of a call, on asyncio."""
+    """Run a call on asyncio and return its result."""
     return anyio.run(partial(call, *arguments))
 
 
@@ -52,7 +52,7 @@ def result(name: str, call: str, content: Any, **members: Any) -> Json:
 
 
 def chained(*rows: Json) -> list[Json]:
-    """Rows that hang from each other, those without uuid left out."""
+    """Link rows to their predecessors, skipping those without a uuid."""
     before = None
     for row in rows:
         if "uuid" in row:
@@ -62,7 +62,7 @@ def chained(*rows: Json) -> list[Json]:
 
 
 def conversation() -> list[Json]:
-    """One of every sort of row, and contents that are hard to keep."""
+    """Return rows of every kind, with difficult content."""
     thought = {"type": "thinking", "thinking": "hm", "signature": "sealed"}
     calls = [{"type": "tool_use", "id": f"t{n}", "name": "Read", "input": {"n": n}} for n in (1, 2)]
     odd_call = {"type": "tool_use", "id": "t3", "name": "Read", "input": {}, "caller": {"type": "direct"}}
@@ -103,7 +103,7 @@ def transcripts(store: Store) -> ClaudeSessionStore:
 
 
 def again(store: Store) -> ClaudeSessionStore:
-    """The same transcripts as another process has them."""
+    """Return the same transcripts as another process opens them."""
     return ClaudeSessionStore(store)
 
 
@@ -114,7 +114,7 @@ def only_session(store: Store) -> Session:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_sdks_own_kit_passes(store: Store, backend: str) -> None:
-    """All fourteen contracts hold, none is left out, on both event loops."""
+    """All fourteen contracts pass on both event loops, and none is skipped."""
     optional = ("list_sessions", "list_session_summaries", "delete", "list_subkeys")
     assert all(getattr(ClaudeSessionStore, name) is not getattr(SessionStore, name) for name in optional)
 
@@ -127,7 +127,7 @@ def test_the_sdks_own_kit_passes(store: Store, backend: str) -> None:
 
 
 def test_every_sort_of_row_comes_back_as_it_was(store: Store, transcripts: ClaudeSessionStore) -> None:
-    """In one batch or one by one, from memory or from the journal."""
+    """This holds for one batch and single rows, from memory and from the journal."""
     rows = conversation()
     run(transcripts.append, KEY, rows)
     for row in rows:
@@ -152,14 +152,14 @@ rows_of_any_sort = st.builds(
 
 @given(row=rows_of_any_sort)
 def test_whatever_a_row_is_it_comes_back_as_it_was(row: Json) -> None:
-    """Rows are opaque: also one that looks like a message and is none is kept."""
+    """Rows are opaque: malformed messages are stored too."""
     transcripts = ClaudeSessionStore(Store.in_memory())
     run(transcripts.append, KEY, [row])
     assert run(transcripts.load, KEY) == [as_javascript(row)]
 
 
 def test_a_row_is_stored_once_however_often_it_comes(store: Store, transcripts: ClaudeSessionStore) -> None:
-    """Retries, other processes and doubles in one batch: the uuid says that it is there."""
+    """Retries, other processes and duplicates in one batch are detected by uuid."""
     rows = chained(user("u1"), assistant("a1"))
     run(transcripts.append, KEY, [*rows, rows[0]])
     run(again(store).append, KEY, [*rows, *chained(user("u2"))])
@@ -168,7 +168,7 @@ def test_a_row_is_stored_once_however_often_it_comes(store: Store, transcripts: 
 
 
 def test_rows_without_a_uuid_are_stored_every_time(transcripts: ClaudeSessionStore) -> None:
-    """Titles and tags may be said twice."""
+    """Titles and tags may repeat."""
     row = {"type": "tag", "tag": "farm"}
     run(transcripts.append, KEY, [row, row])
     run(transcripts.append, KEY, [row])
@@ -176,14 +176,14 @@ def test_rows_without_a_uuid_are_stored_every_time(transcripts: ClaudeSessionSto
 
 
 def test_an_empty_batch_begins_no_session(store: Store, transcripts: ClaudeSessionStore) -> None:
-    """What was never written stays unknown."""
+    """A session without rows does not exist."""
     run(transcripts.append, KEY, [])
     assert run(transcripts.load, KEY) is None
     assert not store.list_all()
 
 
 def test_projects_with_slashes_keep_their_sub_agents_apart(transcripts: ClaudeSessionStore) -> None:
-    """No two keys share a session, whatever is in them."""
+    """No two keys share a session."""
     keys: list[SessionKey] = [
         {"project_key": "a/b", "session_id": "c", "subpath": "x"},
         {"project_key": "a", "session_id": "b/c", "subpath": "x"},
@@ -199,7 +199,7 @@ def test_projects_with_slashes_keep_their_sub_agents_apart(transcripts: ClaudeSe
 
 
 def test_rows_are_messages_results_and_titles(store: Store, transcripts: ClaudeSessionStore) -> None:
-    """A conversation reads like one that was recorded with us; of several results each is one."""
+    """The conversation reads like a native one; each of several results is its own message."""
     run(transcripts.append, KEY, conversation())
     session = only_session(store)
     said = [entry["message"] for entry in session.iter_entries() if entry.type == "message"]
@@ -211,7 +211,7 @@ def test_rows_are_messages_results_and_titles(store: Store, transcripts: ClaudeS
 
 
 def test_the_context_begins_with_the_compaction(store: Store, transcripts: ClaudeSessionStore) -> None:
-    """What the boundary has kept stays, what came before it is summed up."""
+    """Messages kept by the boundary stay, and earlier ones are replaced by the summary."""
     run(transcripts.append, KEY, conversation())
     messages = only_session(store).context().messages
     assert [message["role"] for message in messages] == ["compactionSummary", "user", "user", "assistant"]
@@ -220,7 +220,7 @@ def test_the_context_begins_with_the_compaction(store: Store, transcripts: Claud
 
 
 def test_a_prompt_at_an_earlier_row_begins_a_branch(store: Store, transcripts: ClaudeSessionStore) -> None:
-    """Going back is what it looks like; the rows stay in the order in which they came."""
+    """The earlier row becomes a branch point, and rows stay in the order of arrival."""
     rows = chained(user("u1"), assistant("a1"), user("u2"), assistant("a2"))
     other = [user("u3", parentUuid=uid("a1")), assistant("a3", parentUuid=uid("u3"))]
     run(transcripts.append, KEY, [*rows, *other])
@@ -234,7 +234,7 @@ def test_a_prompt_at_an_earlier_row_begins_a_branch(store: Store, transcripts: C
 
 
 def test_rows_go_on_from_where_somebody_has_gone_back_to(folder: Store) -> None:
-    """A person who steps back in the session is followed, as everywhere."""
+    """New rows follow the leaf that a user moved back."""
     transcripts = ClaudeSessionStore(folder)
     run(transcripts.append, KEY, chained(user("u1"), assistant("a1")))
     (info,) = folder.list_all()
@@ -248,7 +248,7 @@ def test_rows_go_on_from_where_somebody_has_gone_back_to(folder: Store) -> None:
 
 
 def test_what_was_said_is_stored_once(folder: Store) -> None:
-    """The entry tells the content, and the row that it carries does not tell it again."""
+    """The content is in the entry and is not repeated in the stored row."""
     transcripts = ClaudeSessionStore(folder)
     question = user("u1", "why is straw yellow")
     reply = {**assistant("a1"), "message": {"role": "assistant", "content": [{"type": "text", "text": "it is dry"}]}}
@@ -260,7 +260,7 @@ def test_what_was_said_is_stored_once(folder: Store) -> None:
 
 
 def test_the_command_shows_and_finds_it(folder: Store, look: Look) -> None:
-    """`sessile show` and `sessile search` know these sessions as all others."""
+    """`sessile show` and `sessile search` work on these sessions."""
     run(ClaudeSessionStore(folder).append, KEY, conversation())
     session = only_session(folder)
     assert "And straw?" in look("show", session.id)
@@ -272,7 +272,7 @@ def test_the_command_shows_and_finds_it(folder: Store, look: Look) -> None:
 
 
 def folded(rows: list[Any]) -> Json:
-    """What the SDK makes of all rows at once."""
+    """Return the SDK's summary of all rows."""
     summary: SessionSummaryEntry = fold_session_summary(None, KEY, rows)
     return summary["data"]
 
@@ -280,7 +280,7 @@ def folded(rows: list[Any]) -> Json:
 def test_summaries_are_what_the_sdk_folds_and_are_as_new_as_the_list(
     store: Store, transcripts: ClaudeSessionStore
 ) -> None:
-    """Batch by batch or at once gives the same; another process reads it from the end of the session."""
+    """Single batches give the same summary as all rows; another process reads it from the end of the session."""
     rows = conversation()
     for at in range(0, len(rows), 5):
         run(transcripts.append, KEY, rows[at : at + 5])
@@ -293,7 +293,7 @@ def test_summaries_are_what_the_sdk_folds_and_are_as_new_as_the_list(
 
 
 def test_a_batch_that_a_crash_has_cut_is_summed_up_all_the_same(folder: Store) -> None:
-    """Without the line that has the summary, the rows that are there are folded."""
+    """If the summary line is missing, the stored rows are folded again."""
     rows = conversation()
     run(ClaudeSessionStore(folder).append, KEY, rows)
     (info,) = folder.list_all()
@@ -307,11 +307,11 @@ def test_a_batch_that_a_crash_has_cut_is_summed_up_all_the_same(folder: Store) -
     assert run(after.load, KEY) == [*rows[:-1], *(row for row in rows[:-1] if "uuid" not in row), rows[-1]]
 
 
-# -- many, and much
+# -- concurrency and size
 
 
 def test_four_processes_lose_nothing_and_agree_on_the_summary(folder: Store) -> None:
-    """400 of 400 rows survive, and the summary is that of the rows in their order."""
+    """All 400 rows survive, and the summary matches their order."""
     root = folder.layout.root
 
     def write(texts: list[str]) -> None:
@@ -334,7 +334,7 @@ def test_four_processes_lose_nothing_and_agree_on_the_summary(folder: Store) -> 
 
 
 def test_appending_looks_at_every_row_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten times as many rows are ten times as much work, not a hundred times."""
+    """The work grows linearly with the number of rows."""
     looks = 0
     inner = claude._row_of
 
@@ -352,14 +352,14 @@ def test_appending_looks_at_every_row_once(store: Store, monkeypatch: pytest.Mon
             await transcripts.append(KEY, rows[at : at + 500])  # type: ignore[arg-type]
 
     anyio.run(append_all)
-    assert looks == len(rows) - 500  # the last batch is looked at by whoever appends next
+    assert looks == len(rows) - 500  # the next append looks at the last batch
 
 
 # -- deleting, and the SDK's own functions
 
 
 def test_deleting_goes_to_the_trash_and_can_be_undone(store: Store, transcripts: ClaudeSessionStore) -> None:
-    """The session and its sub-agents come back from the trash."""
+    """The session and its sub-agents are restored from the trash."""
     rows = conversation()
     run(transcripts.append, KEY, rows)
     run(transcripts.append, AGENT, rows)
@@ -371,7 +371,7 @@ def test_deleting_goes_to_the_trash_and_can_be_undone(store: Store, transcripts:
 
 
 def test_what_was_deleted_can_be_begun_anew(store: Store, transcripts: ClaudeSessionStore) -> None:
-    """Rows of the deleted session are not taken for rows of the new one."""
+    """Rows of the deleted session do not count as duplicates."""
     rows = chained(user("u1"), assistant("a1"))
     run(transcripts.append, KEY, rows)
     run(transcripts.delete, KEY)
@@ -385,7 +385,7 @@ def test_what_was_deleted_can_be_begun_anew(store: Store, transcripts: ClaudeSes
 
 
 def test_the_sdks_functions_work_on_it(transcripts: ClaudeSessionStore) -> None:
-    """Listing, reading, forking and deleting, as programs do it."""
+    """Listing, reading, forking and deleting work."""
     place = "/home/dev/project"
     key: SessionKey = {**KEY, "project_key": project_key_for_directory(place)}
     base = {"cwd": place, "sessionId": KEY["session_id"], "isSidechain": False, "timestamp": "2026-01-02T03:04:05.678Z"}

@@ -1,4 +1,4 @@
-"""The checkpointer for LangGraph: full conformance, every version as it was, stored once, readable by people."""
+"""The checkpointer for LangGraph: full conformance, exact versions, deduplicated storage, readable sessions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""
 def put(
     saver: SessileSaver, values: dict[str, Any], parent: RunnableConfig = CONFIG, **metadata: Any
 ) -> RunnableConfig:
-    """Store values as a checkpoint of their own, each as a new version."""
+    """Store values as a checkpoint, each with a new version."""
     checkpoint: Checkpoint = {**empty_checkpoint(), "id": str(uuid6()), "channel_values": values}
     versions: dict[str, str | int | float] = {channel: saver.get_next_version(None, None) for channel in values}
     checkpoint["channel_versions"] = versions
@@ -62,7 +62,7 @@ def put(
 
 
 def got(saver: SessileSaver, config: RunnableConfig = CONFIG) -> CheckpointTuple:
-    """The checkpoint of a config, which must be there."""
+    """Return the checkpoint of a config, which must exist."""
     found = saver.get_tuple(config)
     assert found is not None
     return found
@@ -87,12 +87,12 @@ def messages_of(session: Session) -> list[Any]:
 
 
 def bytes_in(store: Store) -> int:
-    """How much room a store takes on the disk, all files of it."""
+    """Return the size of all files of a store."""
     return sum(os.path.getsize(path) for path in Path(store.layout.root).rglob("*") if path.is_file())
 
 
 def chat(saver: SessileSaver, answer: str = "answer ") -> Any:
-    """A graph whose model answers with a number."""
+    """Return a graph whose model answers with a number."""
     numbers = count(1)
     builder = StateGraph(MessagesState)
     builder.add_node("model", lambda state: {"messages": [AIMessage(f"{answer}{next(numbers)}")]})
@@ -109,7 +109,7 @@ def texts(state: Any) -> list[str]:
 
 
 def test_the_conformance_kit_of_langgraph_is_kept_in_full(store: Store) -> None:
-    """All eight capabilities are found, and all 81 tests of them pass."""
+    """All eight capabilities are detected, and all 81 tests pass."""
 
     @checkpointer_test(name="SessileSaver")
     async def ours() -> Any:
@@ -126,7 +126,7 @@ def test_the_conformance_kit_of_langgraph_is_kept_in_full(store: Store) -> None:
 
 
 def messages() -> st.SearchStrategy[BaseMessage]:
-    """Messages of every sort, with and without an id, a few of which are alike."""
+    """Return messages of every kind, with and without ids, some of them equal."""
     ident = st.sampled_from([None, "a", "b"])
     text = st.sampled_from(["", "yes", "no \ud83d half", "long " * 60])
     blocks = st.lists(
@@ -172,7 +172,7 @@ def messages() -> st.SearchStrategy[BaseMessage]:
 
 
 def values() -> st.SearchStrategy[Any]:
-    """What a channel may hold, and much that JSON alone would change."""
+    """Return values of channels, including those that plain JSON would change."""
     leaves = st.one_of(
         st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False),
         st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.binary(max_size=300),
@@ -188,7 +188,7 @@ def values() -> st.SearchStrategy[Any]:
 @given(st.lists(values(), max_size=5))
 @settings(max_examples=30)
 def test_every_version_comes_back_as_langgraphs_own_serializer_gives_it(versions: list[Any]) -> None:
-    """Whatever was stored before, and for a reader who comes later too."""
+    """This holds for any earlier values, and for a saver that is opened later."""
     store, serde = Store.in_memory(), JsonPlusSerializer(allowed_msgpack_modules=None)
     saver = SessileSaver(store)
     places = [put(saver, {"c": version}) for version in versions]
@@ -200,7 +200,7 @@ def test_every_version_comes_back_as_langgraphs_own_serializer_gives_it(versions
 
 
 def without_surrogates(loaded: Any, given_value: Any) -> Any:
-    """Their serializer replaces half an emoji by a question mark; ours gives it back."""
+    """Replace lone surrogates with a question mark, as LangGraph's serializer does; ours keeps them."""
     return given_value if "\ud83d" in repr(given_value) or "\\ud83d" in repr(given_value) else loaded
 
 
@@ -209,7 +209,7 @@ def without_surrogates(loaded: Any, given_value: Any) -> Any:
 def test_a_list_that_is_cut_and_filled_anywhere_comes_back_at_every_version(
     edits: list[tuple[int, int, list[int]]],
 ) -> None:
-    """Long lists are divided into shared runs; no edit may show through into another version."""
+    """Long lists are stored as shared runs, and an edit must not affect other versions."""
     saver = SessileSaver(Store.in_memory())
     items, versions = [f"item {number} " + "x" * 200 for number in range(150)], []
     for start, length, new in edits:
@@ -220,7 +220,7 @@ def test_a_list_that_is_cut_and_filled_anywhere_comes_back_at_every_version(
 
 
 def test_what_is_read_is_nobody_elses(store: Store) -> None:
-    """A value that is in two places is one part in the session, but two objects for its reader."""
+    """Equal values share storage but are separate objects when read."""
     saver = SessileSaver(store)
     shared = {"text": "x" * 500, "tags": []}
     said = AIMessage([{"type": "text", "text": "y"}], id="m", tool_calls=[{"name": "f", "args": {"a": []}, "id": "c"}])
@@ -240,11 +240,11 @@ def test_what_is_read_is_nobody_elses(store: Store) -> None:
 
 
 def test_texts_and_pictures_too_large_for_a_line_come_back(store: Store) -> None:
-    """They are blobs of the session; whoever reads the checkpoint gets them whole."""
+    """They are stored as blobs and restored when the checkpoint is read."""
     saver = SessileSaver(store)
     said = HumanMessage([{"type": "text", "text": "t" * 600_000}, {"type": "image", "base64": PICTURE}], id="m")
     given_values = {"messages": [said], "document": "d" * 700_000, "data": b"\0" * 600_000, "many": ["e" * 400_000] * 3}
-    given_values["pages"] = [f"{number}" + "p" * 150_000 for number in range(80)]  # 12 MB: more than one line holds
+    given_values["pages"] = [f"{number}" + "p" * 150_000 for number in range(80)]  # 12 MB: too large for a line
     place = put(saver, given_values)
     saver.put_writes(place, [("document", "w" * 600_000)], "task")
     again = got(SessileSaver(store))
@@ -253,7 +253,7 @@ def test_texts_and_pictures_too_large_for_a_line_come_back(store: Store) -> None
 
 
 def test_a_value_without_a_version_and_one_that_changed_under_its_version_are_kept(store: Store) -> None:
-    """Some programs store such; what was given is what is read back, and an empty channel stays away."""
+    """The stored value is returned as it was given, and an empty channel stays empty."""
     saver = SessileSaver(store)
     loose: Checkpoint = {**empty_checkpoint(), "id": "1", "channel_values": {"a": "loose"}}
     first = saver.put(CONFIG, loose, {}, {})
@@ -268,7 +268,7 @@ def test_a_value_without_a_version_and_one_that_changed_under_its_version_are_ke
 
 
 def test_the_latest_checkpoint_is_the_one_with_the_largest_id(store: Store) -> None:
-    """Whatever the order in which they were written."""
+    """The order of writing does not matter."""
     saver = SessileSaver(store)
     for checkpoint_id in ("2", "3", "1"):
         saver.put(CONFIG, {**empty_checkpoint(), "id": checkpoint_id}, {"step": int(checkpoint_id)}, {})
@@ -280,7 +280,7 @@ def test_the_latest_checkpoint_is_the_one_with_the_largest_id(store: Store) -> N
 
 
 def test_pending_writes_come_in_the_order_in_which_they_are_applied(store: Store) -> None:
-    """By path, task and number; a write that comes again is the first one, a special one the last."""
+    """They are sorted by path, task and index; a repeated write keeps the first value, a special one the last."""
     saver = SessileSaver(store)
     place = put(saver, {})
     saver.put_writes(place, [("a", 1), ("b", 2)], "task-1", "~2")
@@ -300,7 +300,7 @@ def test_pending_writes_come_in_the_order_in_which_they_are_applied(store: Store
 
 
 def test_versions_grow_and_are_never_the_same_on_two_branches() -> None:
-    """Also behind a version that another saver has given."""
+    """This also holds after a version from another saver."""
     saver = SessileSaver(Store.in_memory())
     first = saver.get_next_version(None, None)
     second, other = saver.get_next_version(first, None), saver.get_next_version(first, None)
@@ -316,7 +316,7 @@ DURABILITY = pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 
 @DURABILITY
 def test_a_graph_goes_on_where_it_was_and_in_another_process(folder: Store, durability: Any) -> None:
-    """The state is that of the messages said so far, for the next run and for one that begins with nothing in memory."""
+    """The state has all messages so far, in the same process and in a new one."""
     graph = chat(SessileSaver(folder))
     for number in range(3):
         graph.invoke({"messages": [("user", f"question {number}")]}, CONFIG, durability=durability)
@@ -330,7 +330,7 @@ def test_a_graph_goes_on_where_it_was_and_in_another_process(folder: Store, dura
 
 @DURABILITY
 def test_an_async_graph_does_the_same(store: Store, durability: Any) -> None:
-    """The async methods are the sync ones on threads."""
+    """The async methods run the sync ones on threads."""
 
     async def talk() -> list[str]:
         async with SessileSaver(store) as saver:
@@ -350,7 +350,7 @@ def test_an_async_graph_does_the_same(store: Store, durability: Any) -> None:
 
 @DURABILITY
 def test_a_run_that_was_interrupted_goes_on_with_its_answer(store: Store, durability: Any) -> None:
-    """Also in a saver that was not there when it was interrupted."""
+    """A saver that is opened later can resume it too."""
 
     def ask(state: MessagesState) -> Any:
         return {"messages": [HumanMessage(interrupt("May I?"))]}
@@ -369,7 +369,7 @@ def test_a_run_that_was_interrupted_goes_on_with_its_answer(store: Store, durabi
 
 
 def test_a_fork_of_the_graph_is_a_branch_of_the_session(store: Store) -> None:
-    """Going back and on from an earlier checkpoint leaves the other way as it was, in LangGraph and in the session."""
+    """Continuing from an earlier checkpoint leaves the other branch unchanged, in LangGraph and in the session."""
     saver = SessileSaver(store)
     graph = chat(saver)
     for question in ("first", "second"):
@@ -391,7 +391,7 @@ def test_a_fork_of_the_graph_is_a_branch_of_the_session(store: Store) -> None:
 
 
 def test_what_a_branch_begins_with_is_told_on_it_though_it_was_said_on_another(store: Store) -> None:
-    """LangGraph may store a write before the checkpoint that it belongs to, when nobody knows of the branch yet."""
+    """LangGraph may store a write before the checkpoint of its branch, when the branch is not known yet."""
     saver = SessileSaver(store)
     said: list[BaseMessage] = [HumanMessage(f"say {number}", id=str(number)) for number in range(60)]
     first = put(saver, {"messages": said[:40]})
@@ -411,13 +411,13 @@ def _config(checkpoint_id: str) -> RunnableConfig:
 
 
 def said_in(session: Session) -> list[str]:
-    """What was said on the way to the leaf."""
+    """Return the texts on the path to the leaf."""
     found = [message["content"] for message in session.context().messages]
     return [content if isinstance(content, str) else content[0]["text"] for content in found]
 
 
 def test_graphs_inside_of_graphs_keep_their_own_checkpoints(store: Store) -> None:
-    """They have namespaces of one thread; what they say is in the one session, in its order."""
+    """Subgraphs have namespaces in one thread, and their messages are in one session in order."""
     saver = SessileSaver(store)
     inner = StateGraph(MessagesState).add_node("think", lambda state: {"messages": [AIMessage("inside")]})
     inner.add_edge(START, "think")
@@ -444,9 +444,9 @@ def deltas(saver: SessileSaver) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-@pytest.mark.filterwarnings("ignore:.*DeltaChannel.*:")  # which says that it is new
+@pytest.mark.filterwarnings("ignore:.*DeltaChannel.*:")  # the warning says that it is new
 def test_pruning_cuts_no_history_of_a_delta_channel(store: Store) -> None:
-    """Such a channel has no value of its own: it is what was written on the way, also by checkpoints that are hidden now."""
+    """The value of a delta channel is the sum of its writes, including those of pruned checkpoints."""
     saver = SessileSaver(store)
     for number in range(4):
         deltas(saver).invoke({"items": [f"item {number}"]}, CONFIG)
@@ -462,11 +462,11 @@ def test_pruning_cuts_no_history_of_a_delta_channel(store: Store) -> None:
         }
 
 
-# -- room
+# -- storage size
 
 
 def test_three_hundred_turns_of_two_kilobytes_take_less_than_four_megabytes(folder: Store) -> None:
-    """Question and answer have two kilobytes each; with every checkpoint whole it would be hundreds of megabytes."""
+    """Question and answer have two kilobytes each; full checkpoints would take hundreds of megabytes."""
     saver = SessileSaver(folder)
     sizes = talk_at_length(saver, folder, 300)
     assert sizes[-1] < 4_000_000
@@ -477,7 +477,7 @@ def test_three_hundred_turns_of_two_kilobytes_take_less_than_four_megabytes(fold
 
 
 def talk_at_length(saver: SessileSaver, store: Store, turns: int) -> list[int]:
-    """What LangGraph stores for turns of a conversation, without the work of its graph; gives the size after each."""
+    """Store what LangGraph would store for a conversation, without running a graph; return the size after each turn."""
     config, said, sizes = CONFIG, list[BaseMessage](), []
     versions: dict[str, str | int | float] = {}
     for turn in range(turns):
@@ -505,7 +505,7 @@ def step(
     state: dict[str, Any],
     changed: list[str] | None = None,
 ) -> tuple[RunnableConfig, dict[str, str | int | float]]:
-    """A checkpoint in which some channels are new, with the members that LangGraph gives one."""
+    """Return a checkpoint with some new channels and the usual members of LangGraph."""
     number = max(before.values(), default=None)
     version: str | int | float = saver.get_next_version(None if number is None else str(number), None)
     new = dict.fromkeys(changed or state, version)
@@ -521,7 +521,7 @@ def step(
 
 
 def test_what_is_left_out_at_the_beginning_of_a_list_is_not_stored_again(folder: Store) -> None:
-    """A window that moves over a list costs what enters it."""
+    """A sliding window over a list costs only the new items."""
     saver = SessileSaver(folder)
     items = [f"{number} " + long_text(number, "says") for number in range(400)]
     put(saver, {"window": items[:200]})
@@ -532,7 +532,7 @@ def test_what_is_left_out_at_the_beginning_of_a_list_is_not_stored_again(folder:
 
 
 def test_a_checkpoint_is_not_looked_for_in_what_was_read_already(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking again reads what is asked for; what others appended is read once."""
+    """Repeated reads do not scan again, and new rows of other writers are scanned once."""
     writer, reader = SessileSaver(store), SessileSaver(store)
     for number in range(50):
         put(writer, {"number": number})
@@ -551,11 +551,11 @@ def test_a_checkpoint_is_not_looked_for_in_what_was_read_already(store: Store, m
     assert starts == [0, 50, 50, 49, 50]  # the fourth is the writer
 
 
-# -- many at once
+# -- concurrency
 
 
 def test_four_processes_lose_nothing(folder: Store) -> None:
-    """Each puts a hundred checkpoints with a write into the same thread: 400 of 400 are there, for all."""
+    """Each puts a hundred checkpoints with a write into one thread, and all 400 are there."""
 
     def work(said: list[str]) -> None:
         saver = SessileSaver(Store(folder.layout.root, durability="process"))
@@ -575,7 +575,7 @@ def test_four_processes_lose_nothing(folder: Store) -> None:
 
 
 def test_many_threads_may_use_one_saver(store: Store) -> None:
-    """LangGraph stores from threads of its own."""
+    """LangGraph stores from its own threads."""
     saver = SessileSaver(store)
 
     def work(writer: int) -> None:
@@ -592,7 +592,7 @@ def test_many_threads_may_use_one_saver(store: Store) -> None:
 
 
 def test_more_threads_than_are_kept_in_memory_are_all_found(store: Store) -> None:
-    """Those that were not used for long are read again."""
+    """Threads that were evicted from memory are read again."""
     saver = SessileSaver(store)
     names = [f"thread {number}" for number in range(70)]
     for name in names:
@@ -605,7 +605,7 @@ def test_more_threads_than_are_kept_in_memory_are_all_found(store: Store) -> Non
 
 
 def test_people_can_read_and_find_what_was_said(folder: Store, look: Look) -> None:
-    """A question, the thoughts, the call, its result and the answer are messages of a session, each once."""
+    """Question, thinking, tool call, result and answer are messages of a session, each stored once."""
     saver = SessileSaver(folder)
     said: list[BaseMessage] = [
         SystemMessage("be brief", id="s"),
@@ -642,14 +642,14 @@ def test_people_can_read_and_find_what_was_said(folder: Store, look: Look) -> No
 
 
 def test_a_text_stands_in_the_session_once_even_if_it_got_its_id_later(folder: Store) -> None:
-    """LangGraph stores a question as input and as a write before its reducer gives it an id."""
+    """LangGraph stores a question as input and as a write before its reducer assigns an id."""
     saver = SessileSaver(folder)
     chat(saver).invoke({"messages": [HumanMessage("only once, please")]}, CONFIG)
     assert Path(session_of(saver).path).read_bytes().count(b"only once, please") == 1
 
 
 def test_who_says_the_same_twice_has_said_it_twice(store: Store) -> None:
-    """Two messages with equal text are two entries, though the second has the content of the first."""
+    """Two messages with equal text are two entries, although the second shares the content of the first."""
     saver = SessileSaver(store)
     graph = chat(saver)
     for _ in range(2):
@@ -663,18 +663,18 @@ def test_who_says_the_same_twice_has_said_it_twice(store: Store) -> None:
     assert said_in(session_of(SessileSaver(store)))[-2:] == ["no", "no"]
 
 
-# -- types and ciphers
+# -- types and encryption
 
 
 @dataclass
 class Ticket:
-    """A type of the program's own."""
+    """A custom type of the program."""
 
     number: int
 
 
 def test_only_allowed_types_are_made_from_what_is_read(store: Store) -> None:
-    """A type that nobody allowed comes as its members; no code runs because of what lies in a store."""
+    """An unknown type is returned as its members, and no stored code is run."""
     strict, open_minded = SessileSaver(store), SessileSaver(store, allowed_types=[Ticket])
     put(strict, {"ticket": Ticket(7), "tickets": [Ticket(8)]})
     assert values_of(strict) == {"ticket": {"number": 7}, "tickets": [{"number": 8}]}
@@ -684,7 +684,7 @@ def test_only_allowed_types_are_made_from_what_is_read(store: Store) -> None:
 
 
 def test_a_pickle_is_refused(store: Store) -> None:
-    """Unless somebody asks for it with a serializer of his own."""
+    """A custom serializer can allow it."""
     careless = SessileSaver(store, serde=JsonPlusSerializer(pickle_fallback=True))
     put(careless, {"a": complex(1, 2)})
     assert values_of(careless) == {"a": complex(1, 2)}
@@ -695,7 +695,7 @@ def test_a_pickle_is_refused(store: Store) -> None:
 
 
 class Cipher:
-    """A cipher of sorts: never twice the same."""
+    """A toy cipher that never returns the same output twice."""
 
     def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
         key = os.urandom(1)
@@ -706,7 +706,7 @@ class Cipher:
 
 
 def test_behind_a_cipher_nothing_can_be_read_and_little_is_stored_twice(folder: Store) -> None:
-    """The items of a list are recognized before they are encrypted, also by a process that has read them first."""
+    """List items are deduplicated before encryption, also by a process that has only read them."""
     said: list[BaseMessage] = [HumanMessage(f"secret {number} " + "x" * 2000, id=str(number)) for number in range(30)]
     for number in range(1, 31):
         saver = SessileSaver(Store(folder.layout.root), serde=EncryptedSerializer(Cipher()))
@@ -725,7 +725,7 @@ def test_behind_a_cipher_nothing_can_be_read_and_little_is_stored_twice(folder: 
 def test_a_message_that_could_not_be_stored_behind_a_cipher_is_stored_by_the_next_call(
     folder: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is known of it is what is stored, not what was tried."""
+    """A failed write is not remembered as stored."""
     saver = SessileSaver(folder, serde=EncryptedSerializer(Cipher()))
     place = put(saver, {"messages": [HumanMessage("one")]})
     said = [HumanMessage("one"), HumanMessage("two")]
@@ -744,7 +744,7 @@ def test_a_message_that_could_not_be_stored_behind_a_cipher_is_stored_by_the_nex
 
 
 def test_a_deleted_thread_comes_back_from_the_trash(store: Store) -> None:
-    """As the docstring says."""
+    """This holds for `delete_thread` and for `prune` with the "delete" strategy."""
     saver = SessileSaver(store)
     put(saver, {"a": 1})
     saver.delete_thread("t")
@@ -762,7 +762,7 @@ def test_a_deleted_thread_comes_back_from_the_trash(store: Store) -> None:
 
 
 def test_a_thread_that_another_saver_deleted_and_began_anew_is_the_new_one(store: Store) -> None:
-    """What was known of the old one is forgotten."""
+    """The cached state of the deleted thread is dropped."""
     one, other = SessileSaver(store), SessileSaver(store)
     old = put(one, {"a": 1})
     other.delete_thread("t")
@@ -775,7 +775,7 @@ def test_a_thread_that_another_saver_deleted_and_began_anew_is_the_new_one(store
 
 
 def test_hidden_checkpoints_are_shown_again(store: Store) -> None:
-    """After pruning and after deleting runs, also to another process; one that is stored anew begins anew."""
+    """`restore` works after pruning and deleting runs, also in other processes; a checkpoint stored again has no old writes."""
     saver = SessileSaver(store)
     first = put(saver, {"a": 1}, run_id="r1")
     saver.put_writes(first, [("a", 1)], "task")
@@ -798,7 +798,7 @@ def test_hidden_checkpoints_are_shown_again(store: Store) -> None:
 
 
 def test_a_copy_is_independent_and_whole(store: Store) -> None:
-    """All checkpoints with their parents, writes and messages; what is said later is said in one of them only."""
+    """The copy has all checkpoints with parents, writes and messages; later messages are in one of them only."""
     saver = SessileSaver(store)
     chat(saver).invoke(
         {"messages": [HumanMessage("t" * 600_000), HumanMessage([{"type": "image", "base64": PICTURE}])]}, CONFIG
@@ -817,7 +817,7 @@ def test_a_copy_is_independent_and_whole(store: Store) -> None:
 
 
 def test_an_entry_of_the_users_among_the_checkpoints_does_no_harm(store: Store) -> None:
-    """The session is an ordinary one: people may name it and append to it."""
+    """Users may name the session and append to it."""
     saver = SessileSaver(store)
     first = put(saver, {"a": 1})
     session = session_of(saver)

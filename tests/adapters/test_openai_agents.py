@@ -1,4 +1,4 @@
-"""The session for the OpenAI Agents SDK: exact items, nothing lost, many writers, and what people see of it."""
+"""The session for the OpenAI Agents SDK: exact items, durability, concurrency, and readable sessions."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ ITEMS: list[Any] = [
 
 @pytest.fixture(autouse=True)
 def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No run tells the SDK's maker about itself."""
+    """Disable the SDK's tracing."""
     monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
 
 
 @pytest.fixture
 def session(store: Store) -> SessileSession:
-    """An empty session."""
+    """Return an empty session."""
     return SessileSession("thread", store)
 
 
 def user(text: str) -> Any:
-    """What a user says."""
+    """Return a user item."""
     return {"role": "user", "content": text}
 
 
@@ -81,12 +81,12 @@ def said(items: list[Any]) -> list[str]:
 
 
 def run(work: Any) -> Any:
-    """The result of a coroutine."""
+    """Run a coroutine and return its result."""
     return asyncio.run(work)
 
 
 def journal(store: Store) -> Session:
-    """The session of ours beneath, as somebody else opens it."""
+    """Return the underlying native session, opened separately."""
     found = NamedSessions(store, PROGRAM).find("", "thread")
     assert found is not None
     return found
@@ -101,13 +101,13 @@ def answer(text: str) -> ResponseOutputMessage:
 
 
 def test_it_is_a_session_as_the_sdk_wants_it(session: SessileSession) -> None:
-    """The protocol of the SDK is met, settings included."""
+    """It implements the SDK's protocol, including settings."""
     assert isinstance(session, SessionProtocol)
     assert session.session_settings == SessionSettings()
 
 
 def test_items_come_back_exactly(store: Store) -> None:
-    """Also to another session, which has only the journal; types of numbers included."""
+    """Another session that reads the journal gets equal items with the same number types."""
 
     async def main() -> None:
         await SessileSession("thread", store).add_items(ITEMS)
@@ -141,13 +141,13 @@ wild_items = st.fixed_dictionaries(
 
 @cache
 def scratch() -> Session:
-    """A session in memory that all examples of a test may write into."""
+    """Return an in-memory session that all examples of a test share."""
     return Session.in_memory()
 
 
 @given(item=wild_items)
 def test_whatever_an_item_holds_its_entry_gives_it_back(item: Json) -> None:
-    """What people see of it is derived; the item is what counts."""
+    """The displayed message is derived, and the item is restored from the entry."""
     entry = entry_of(item, written(item), 0)
     session = scratch()
     text = text_of(session.get_full_entry(session.append_many([entry])[0].id))
@@ -156,7 +156,7 @@ def test_whatever_an_item_holds_its_entry_gives_it_back(item: Json) -> None:
 
 
 def test_a_text_is_stored_once(folder: Store) -> None:
-    """The message has it; the item has a hole there."""
+    """The message has the text, and the stored item refers to it."""
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"q":"arguments of a call"}'}
     run(SessileSession("thread", folder).add_items([user("a question"), cast(Any, call)]))
     with open(journal(folder).path, encoding="utf-8") as file:
@@ -166,7 +166,7 @@ def test_a_text_is_stored_once(folder: Store) -> None:
 
 
 def test_a_long_text_and_a_picture_lie_in_blobs_and_come_back(store: Store) -> None:
-    """Lines stay short; nobody notices."""
+    """Large content is stored in blobs, so that lines stay short."""
     long: list[Any] = [user("x" * 600_000), ITEMS[3]]
 
     async def main() -> None:
@@ -178,7 +178,7 @@ def test_a_long_text_and_a_picture_lie_in_blobs_and_come_back(store: Store) -> N
 
 
 def test_items_that_are_given_belong_to_the_caller(session: SessileSession) -> None:
-    """Changing them, before or after, changes nothing in the session."""
+    """Changing an item after adding or reading it does not change the session."""
 
     async def main() -> None:
         mine = user("hello")
@@ -208,7 +208,7 @@ def test_items_that_are_given_belong_to_the_caller(session: SessileSession) -> N
     ],
 )
 def test_a_limit_gives_the_latest_in_order(store: Store, settings: Any, limit: int | None, expected: str) -> None:
-    """An explicit limit beats the settings; 0 is nothing, a negative one is none."""
+    """An explicit limit overrides the settings; 0 returns nothing, a negative limit returns everything."""
 
     async def main() -> None:
         session = SessileSession("thread", store, session_settings=settings)
@@ -219,7 +219,7 @@ def test_a_limit_gives_the_latest_in_order(store: Store, settings: Any, limit: i
 
 
 def test_an_empty_session_has_no_items_and_no_file(session: SessileSession, store: Store) -> None:
-    """Reading, popping and adding nothing make none."""
+    """Reading, popping and adding an empty list create no file."""
 
     async def main() -> None:
         assert await session.get_items() == []
@@ -233,7 +233,7 @@ def test_an_empty_session_has_no_items_and_no_file(session: SessileSession, stor
 
 
 def test_a_closed_session_refuses_everything(session: SessileSession) -> None:
-    """Also to add nothing; closing again is nothing new."""
+    """Even adding an empty list raises; closing again is allowed."""
 
     async def main() -> None:
         await session.add_items([user("a")])
@@ -254,7 +254,7 @@ def test_a_closed_session_refuses_everything(session: SessileSession) -> None:
 
 
 def test_items_of_which_one_cannot_be_written_are_not_added(session: SessileSession) -> None:
-    """All or nothing."""
+    """Adding items is all or nothing."""
 
     async def main() -> None:
         with pytest.raises(TypeError):
@@ -265,7 +265,7 @@ def test_items_of_which_one_cannot_be_written_are_not_added(session: SessileSess
 
 
 def test_one_who_is_cancelled_while_adding_has_added(session: SessileSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call ends when the outcome is certain, however often it is cancelled."""
+    """The call returns only when the outcome is certain, even after repeated cancellation."""
     append = session._append
 
     def slow(*given: Any) -> None:
@@ -287,7 +287,7 @@ def test_one_who_is_cancelled_while_adding_has_added(session: SessileSession, mo
 
 
 def test_a_torn_batch_counts_for_nothing(folder: Store) -> None:
-    """A power cut between the lines of one call leaves none of its items; the next call is not harmed."""
+    """A power cut between the lines of one call drops all of its items and does not affect the next call."""
 
     async def main() -> None:
         await SessileSession("thread", folder).add_items([user("a")])
@@ -306,7 +306,7 @@ def test_a_torn_batch_counts_for_nothing(folder: Store) -> None:
 
 
 def test_scopes_and_ids_are_kept_apart(store: Store) -> None:
-    """Two users may call their sessions by one name."""
+    """Two users may use the same session id."""
 
     async def main() -> None:
         await SessileSession("thread", store, scope="ann").add_items([user("a")])
@@ -317,11 +317,11 @@ def test_scopes_and_ids_are_kept_apart(store: Store) -> None:
     run(main())
 
 
-# -- what is taken away can come back
+# -- removing and undoing
 
 
 def test_popping_gives_the_newest_and_undo_brings_back_one_after_the_other(session: SessileSession) -> None:
-    """The items never left the journal."""
+    """Popped items stay in the journal."""
 
     async def main() -> None:
         await session.add_items([user(letter) for letter in "abc"])
@@ -336,7 +336,7 @@ def test_popping_gives_the_newest_and_undo_brings_back_one_after_the_other(sessi
 
 
 def test_clearing_begins_anew_and_undo_brings_the_history_back(session: SessileSession, store: Store) -> None:
-    """Also for another session, which reads the same journal."""
+    """Another session on the same journal sees the same."""
 
     async def main() -> None:
         await session.add_items([user("a"), user("b")])
@@ -349,7 +349,7 @@ def test_clearing_begins_anew_and_undo_brings_the_history_back(session: SessileS
 
 
 def test_undo_refuses_once_something_was_added(session: SessileSession) -> None:
-    """Nobody's new item disappears; the history still has what is gone."""
+    """Undo never removes a new item; removed items stay in the journal."""
 
     async def main() -> None:
         await session.add_items([user("a"), user("b")])
@@ -367,7 +367,7 @@ def test_undo_refuses_once_something_was_added(session: SessileSession) -> None:
 
 
 def test_people_see_the_history_as_the_agent_does_and_the_rest_on_left_branches(folder: Store, look: Look) -> None:
-    """The context of the session of ours is what `get_items` gives; what was popped is a branch that was left."""
+    """The native context equals `get_items`, and popped items are on an abandoned branch."""
 
     async def main() -> None:
         session = SessileSession("thread", folder)
@@ -400,7 +400,7 @@ def snapshot_and_replace(session: SessileSession, limit: int, start: int, output
 
 
 def test_compaction_replaces_the_end_of_the_history_and_can_be_undone(session: SessileSession, store: Store) -> None:
-    """In one step, and what it replaced stays in the journal."""
+    """It is one step, and the replaced items stay in the journal."""
     run(session.add_items([user(letter) for letter in "abcd"]))
     snapshot, replaced = snapshot_and_replace(session, 3, 1, [user("summary"), user("more")])
     assert replaced and not snapshot.complete and said(snapshot.items) == ["b", "c", "d"]
@@ -411,7 +411,7 @@ def test_compaction_replaces_the_end_of_the_history_and_can_be_undone(session: S
 
 
 def test_a_snapshot_that_is_out_of_date_replaces_nothing(session: SessileSession, store: Store) -> None:
-    """Whoever added something meanwhile, also in another process, keeps it."""
+    """Items that were added in between, also by another process, are kept."""
 
     async def main() -> None:
         await session.add_items([user("a"), user("b")])
@@ -426,7 +426,7 @@ def test_a_snapshot_that_is_out_of_date_replaces_nothing(session: SessileSession
 
 
 def test_expired_items_before_the_suffix_are_dropped_with_it(session: SessileSession) -> None:
-    """As many of the oldest as the caller says have expired."""
+    """Items before the suffix are dropped if the caller's predicate matches."""
     run(session.add_items([user(letter) for letter in "abcdef"]))
     _, replaced = snapshot_and_replace(session, 2, 0, [user("new")], prune_prefix=lambda item: item["content"] in "ab")
     assert replaced
@@ -436,7 +436,7 @@ def test_expired_items_before_the_suffix_are_dropped_with_it(session: SessileSes
 
 
 def test_a_session_that_changes_items_on_their_way_offers_no_snapshot(store: Store) -> None:
-    """Replacing would go around what it does."""
+    """Replacing items would bypass an overridden `add_items`."""
 
     class Shouting(SessileSession):
         async def add_items(self, items: Any, *, wrapper: Any = None) -> None:
@@ -452,7 +452,7 @@ def test_a_session_that_changes_items_on_their_way_offers_no_snapshot(store: Sto
 
 
 def test_the_whole_history_is_replaced_in_one_step(session: SessileSession) -> None:
-    """As a compaction that was asked for does."""
+    """Undo restores the earlier history."""
 
     async def main() -> None:
         await session.add_items([user("a"), user("b")])
@@ -468,7 +468,7 @@ def test_the_whole_history_is_replaced_in_one_step(session: SessileSession) -> N
 
 
 def test_an_agent_remembers_through_the_session(folder: Store, look: Look) -> None:
-    """The second run sees the first; people can read and find both."""
+    """The second run sees the first, and both can be shown and searched."""
     model = ScriptedModel([[answer("Zürich, then.")], [answer("It was Zürich.")]])
     agent = Agent(name="guide", model=model)
 
@@ -486,14 +486,14 @@ def test_an_agent_remembers_through_the_session(folder: Store, look: Look) -> No
 
 
 def test_the_example_of_the_how_to_runs() -> None:
-    """As it stands there."""
+    """The example is run as documented."""
     page = Path(__file__).parents[2] / "docs" / "howto" / "use-with-openai-agents.md"
     code = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     assert len(code) == 1
     exec(compile(code[0], str(page), "exec"), {})
 
 
-# -- many writers
+# -- concurrency
 
 
 def add_each(root: str, texts: list[str]) -> None:
@@ -506,7 +506,7 @@ def add_each(root: str, texts: list[str]) -> None:
 
 
 def test_four_processes_at_once_lose_nothing(folder: Store) -> None:
-    """Each adds a hundred items; all are there, each process's in its order, on one path."""
+    """Each adds a hundred items; all are on one path, in the order of each process."""
     write_at_once(partial(add_each, folder.layout.root))
     session = SessileSession("thread", folder)
     assert_all_survived(said(run(session.get_items())))
@@ -528,7 +528,7 @@ def pop_each(root: str, texts: list[str]) -> None:
 
 
 def test_no_item_is_popped_twice(folder: Store) -> None:
-    """Processes that pop and add at the same time: as many items are left as the sums say."""
+    """With concurrent pops and adds, the number of remaining items is right."""
     run(SessileSession("thread", folder).add_items([user(str(number)) for number in range(200)]))
     write_at_once(partial(pop_each, folder.layout.root))
     session = SessileSession("thread", folder)
@@ -537,7 +537,7 @@ def test_no_item_is_popped_twice(folder: Store) -> None:
 
 
 def test_a_session_that_was_deleted_begins_anew(folder: Store) -> None:
-    """Also for one who has had it open."""
+    """This also holds for a session object that was open during the deletion."""
 
     async def main() -> None:
         session = SessileSession("thread", folder)
@@ -553,7 +553,7 @@ def test_a_session_that_was_deleted_begins_anew(folder: Store) -> None:
 
 
 def read_again(store: Store, count: int) -> tuple[float, float]:
-    """How many seconds the first and the second reading of so many items take."""
+    """Return the seconds of a first and a second read of the given number of items."""
 
     async def main() -> tuple[float, float]:
         writer = SessileSession("thread", store)
@@ -573,12 +573,12 @@ def read_again(store: Store, count: int) -> tuple[float, float]:
 
 
 def test_items_that_were_read_once_are_in_memory(store: Store) -> None:
-    """A second reading only makes values of them."""
+    """A second read only converts the values."""
     first, again = read_again(store, 5_000)
     assert again < first / 2
 
 
 @pytest.mark.long
 def test_fifty_thousand_items_are_read_again_quickly(folder: Store) -> None:
-    """The SDK's own session takes a third of a second for them, every time."""
+    """The SDK's own session takes a third of a second for each read."""
     assert read_again(folder, 50_000)[1] < 0.35

@@ -1,4 +1,4 @@
-"""The session with branches for the OpenAI Agents SDK: one entry a branch, turns, tools and usage."""
+"""The branching session for the OpenAI Agents SDK: one entry per branch, turns, tools and usage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.mission("B9")
 
 @pytest.fixture
 def session(store: Store) -> SessileBranchingSession:
-    """A session with three turns."""
+    """Return a session with three turns."""
     made = SessileBranchingSession("thread", store)
     for number in (1, 2, 3):
         run(made.add_items([user(f"question {number}"), answer(f"answer {number}")]))
@@ -28,7 +28,7 @@ def session(store: Store) -> SessileBranchingSession:
 
 
 def run(work: Any) -> Any:
-    """The result of a coroutine."""
+    """Run a coroutine and return its result."""
     return asyncio.run(work)
 
 
@@ -45,7 +45,7 @@ def said(session: SessileBranchingSession, branch: str | None = None) -> list[st
 
 
 def used(tokens: int) -> Any:
-    """The result of a run that used so many tokens."""
+    """Return the result of a run that used the given number of tokens."""
     usage = Usage(requests=1, input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1)
     return cast(Any, SimpleNamespace(context_wrapper=SimpleNamespace(usage=usage)))
 
@@ -57,7 +57,7 @@ def entries(store: Store) -> int:
 
 
 def test_a_branch_begins_before_a_turn_and_costs_one_entry(session: SessileBranchingSession, store: Store) -> None:
-    """Whatever lies before it is shared; the other branch stays as it is."""
+    """Earlier items are shared, and the other branch is unchanged."""
     before = entries(store)
     assert run(session.create_branch_from_turn(2, "other")) == "other"
     assert entries(store) == before + 1
@@ -73,7 +73,7 @@ def test_a_branch_begins_before_a_turn_and_costs_one_entry(session: SessileBranc
 def test_another_process_knows_the_branches_and_stands_on_the_main_one(
     session: SessileBranchingSession, store: Store
 ) -> None:
-    """Branches are in the journal; where one stands is one's own business."""
+    """Branches are stored in the journal; the current branch is local to each session object."""
     run(session.create_branch_from_turn(1, "other"))
     run(session.add_items([user("x"), user("y")]))
     again = SessileBranchingSession("thread", store)
@@ -84,7 +84,7 @@ def test_another_process_knows_the_branches_and_stands_on_the_main_one(
 
 
 def test_popping_on_a_branch_leaves_the_others_alone(session: SessileBranchingSession) -> None:
-    """Though they share what was popped."""
+    """The other branches keep the shared items."""
     run(session.create_branch_from_turn(3, "other"))
     assert run(session.pop_item()) == answer("answer 2")
     assert len(said(session)) == 3
@@ -94,7 +94,7 @@ def test_popping_on_a_branch_leaves_the_others_alone(session: SessileBranchingSe
 
 
 def test_names_are_never_used_twice(session: SessileBranchingSession) -> None:
-    """Not after deleting or clearing either; without a name one is made up."""
+    """This holds after deleting and clearing too; without a name, one is generated."""
     run(session.create_branch_from_turn(2, "other"))
     run(session.switch_to_branch("main"))
     run(session.delete_branch("other"))
@@ -125,14 +125,14 @@ def test_names_are_never_used_twice(session: SessileBranchingSession) -> None:
     ],
 )
 def test_what_is_not_there_is_refused(session: SessileBranchingSession, call: Any) -> None:
-    """And the session stays where it is."""
+    """The session stays on its branch."""
     with pytest.raises(ValueError):
         run(call(session))
     assert session.branch_id == "main"
 
 
 def test_a_deleted_branch_is_left_by_all_who_stood_on_it(session: SessileBranchingSession, store: Store) -> None:
-    """They stand on the main one; the journal keeps the items."""
+    """They move to the main branch, and the journal keeps the items."""
     run(session.create_branch_from_turn(2, "other"))
     run(session.add_items([user("only here")]))
     with pytest.raises(ValueError, match="force"):
@@ -147,7 +147,7 @@ def test_a_deleted_branch_is_left_by_all_who_stood_on_it(session: SessileBranchi
 
 
 def test_clearing_ends_all_branches_and_undo_brings_them_back(session: SessileBranchingSession) -> None:
-    """As it was, so it is again."""
+    """Undo restores all branches."""
     run(session.create_branch_from_turn(2, "other"))
     run(session.clear_session())
     assert session.branch_id == "main"
@@ -158,7 +158,7 @@ def test_clearing_ends_all_branches_and_undo_brings_them_back(session: SessileBr
 
 
 def test_turns_are_found_by_what_the_user_said(session: SessileBranchingSession) -> None:
-    """Small and capital letters are the same; parts are searched too."""
+    """The search ignores case and includes content parts."""
     run(session.add_items([{"role": "user", "content": [{"type": "input_text", "text": "in PARTS"}]}]))
     assert [turn["turn"] for turn in run(session.get_conversation_turns())] == [1, 2, 3, 4]
     assert [turn["turn"] for turn in run(session.find_turns_by_content("QUESTION"))] == [1, 2, 3]
@@ -168,7 +168,7 @@ def test_turns_are_found_by_what_the_user_said(session: SessileBranchingSession)
 
 
 def test_tools_are_counted_by_turn(session: SessileBranchingSession) -> None:
-    """With their names, and what each turn held."""
+    """The result has names and counts for each turn."""
     call: Any = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
     search: Any = {"type": "web_search_call", "id": "w", "action": {}}
     again: Any = {**call, "call_id": "d"}
@@ -184,7 +184,7 @@ def test_tools_are_counted_by_turn(session: SessileBranchingSession) -> None:
 
 
 def test_usage_belongs_to_the_turn_that_a_run_answered(session: SessileBranchingSession, store: Store) -> None:
-    """It is summed over turns and branches, and goes with the turn when that is popped."""
+    """Usage is summed over turns and branches, and is removed when its turn is popped."""
     run(session.store_run_usage(used(10)))
     run(session.create_branch_from_turn(2, "other"))
     run(session.add_items([user("x"), answer("y")]))
@@ -201,7 +201,7 @@ def test_usage_belongs_to_the_turn_that_a_run_answered(session: SessileBranching
 
 
 def test_people_see_the_branches_in_the_tree(folder: Store, look: Look) -> None:
-    """What the last one to write stood on is shown; the other branch is in the tree."""
+    """The branch of the last write is shown, and the other is in the tree."""
     session = SessileBranchingSession("thread", folder)
     run(session.add_items([user("start"), answer("fine"), user("left"), answer("left answer")]))
     run(session.create_branch_from_turn(2, "right"))

@@ -1,4 +1,4 @@
-"""The conversation store for pydantic-ai: runs of agents, conflicts, branches and forks, and what people see of them."""
+"""The conversation store for pydantic-ai: agent runs, conflicts, branches, forks, and readable sessions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ MESSAGES: list[ModelMessage] = [
 
 
 def run(work: Any) -> Any:
-    """The result of a coroutine."""
+    """Run a coroutine and return its result."""
 
     async def main() -> Any:
         return await work
@@ -91,7 +91,7 @@ def run(work: Any) -> Any:
 
 
 def told(*texts: str) -> list[ModelMessage]:
-    """Messages in turn of a user and a model."""
+    """Return alternating messages of a user and a model."""
     return [
         ModelResponse(parts=[TextPart(text)]) if number % 2 else ModelRequest(parts=[UserPromptPart(text)])
         for number, text in enumerate(texts)
@@ -103,7 +103,7 @@ def texts_of(messages: list[ModelMessage]) -> list[str]:
 
 
 def journal(store: Store, conversation_id: str) -> Session:
-    """The session of ours beneath, as somebody else opens it."""
+    """Return the underlying native session, opened separately."""
     found = NamedSessions(store, PROGRAM).find("", conversation_id)
     assert found is not None
     return found
@@ -113,7 +113,7 @@ def journal(store: Store, conversation_id: str) -> Session:
 
 
 def test_messages_come_back_exactly(store: Store) -> None:
-    """Also to another process, which has only the journal."""
+    """Another process that reads the journal gets equal messages."""
 
     async def main() -> None:
         saved = await SessileConversationStore(store).save(Conversation(messages=MESSAGES, conversation_id="c"))
@@ -127,7 +127,7 @@ def test_messages_come_back_exactly(store: Store) -> None:
 
 
 def test_a_text_is_stored_once(folder: Store) -> None:
-    """The message of ours has it; the framework's has a hole there."""
+    """The native message has the text, and the stored framework message refers to it."""
     run(SessileConversationStore(folder).save(Conversation(messages=MESSAGES[:2], conversation_id="c")))
     with open(journal(folder, "c").path, encoding="utf-8") as file:
         written = file.read()
@@ -136,7 +136,7 @@ def test_a_text_is_stored_once(folder: Store) -> None:
 
 
 def test_a_record_comes_back_exactly(store: Store) -> None:
-    """Usage, scope, what a paused run waits for, and the time."""
+    """Usage, scope, pending calls of a paused run and the time are restored."""
     record = ConversationRecord(
         conversation_id="c",
         head_id=None,
@@ -152,7 +152,7 @@ def test_a_record_comes_back_exactly(store: Store) -> None:
 
 
 def test_an_agent_goes_on_where_it_was(folder: Store, look: Look) -> None:
-    """Runs of a real agent with a tool; people can read and find what was said."""
+    """A real agent with a tool is run, and its messages can be shown and searched."""
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=[TextPart(f"There were {len(messages)} messages before Zürich.")])
@@ -184,7 +184,7 @@ def test_an_agent_goes_on_where_it_was(folder: Store, look: Look) -> None:
 
 
 def test_the_example_of_the_how_to_runs() -> None:
-    """As it stands there."""
+    """The example is run as documented."""
     page = Path(__file__).parents[2] / "docs" / "howto" / "use-with-pydantic-ai.md"
     code = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     assert len(code) == 1
@@ -192,7 +192,7 @@ def test_the_example_of_the_how_to_runs() -> None:
 
 
 def test_a_store_runs_under_trio(store: Store) -> None:
-    """As pydantic-ai does."""
+    """pydantic-ai supports trio too."""
 
     async def main() -> None:
         await SessileConversationStore(store).save(Conversation(messages=told("a"), conversation_id="c"))
@@ -201,7 +201,7 @@ def test_a_store_runs_under_trio(store: Store) -> None:
     anyio.run(main, backend="trio")
 
 
-# -- the primitives behave as those of pydantic-ai's own store
+# -- comparison with pydantic-ai's own store
 
 
 CHAIN = [
@@ -211,7 +211,7 @@ CHAIN = [
 
 
 async def _story(store: Any) -> list[Any]:
-    """A life of some conversations; gives everything that was seen on the way."""
+    """Run a series of operations on some conversations and return all results."""
     seen: list[Any] = []
     base = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -258,12 +258,12 @@ async def _story(store: Any) -> list[Any]:
 
 
 def test_every_primitive_answers_as_that_of_the_store_in_memory(store: Store) -> None:
-    """The same life of some conversations, seen through pydantic-ai's own store and through ours."""
+    """The same operations on pydantic-ai's in-memory store and on ours have the same results."""
     assert run(_story(SessileConversationStore(store))) == run(_story(InMemoryConversationStore()))
 
 
 def test_branching_leaves_a_history_that_can_be_taken_up_again(store: Store) -> None:
-    """And the tree of the session has both."""
+    """The session tree has both branches."""
 
     async def main() -> None:
         ours = SessileConversationStore(store)
@@ -286,7 +286,7 @@ def test_branching_leaves_a_history_that_can_be_taken_up_again(store: Store) -> 
 
 
 def test_a_fork_outlives_what_it_was_forked_from(store: Store) -> None:
-    """It has its own copy of the messages, under the same ids."""
+    """The fork has its own copy of the messages with the same ids."""
 
     async def main() -> None:
         ours = SessileConversationStore(store)
@@ -304,7 +304,7 @@ def test_a_fork_outlives_what_it_was_forked_from(store: Store) -> None:
 
 
 def test_a_deleted_conversation_can_be_brought_back(folder: Store) -> None:
-    """It lies in the trash of the store."""
+    """It is in the trash of the store."""
 
     async def main() -> None:
         await SessileConversationStore(folder).save(Conversation(messages=told("a"), conversation_id="c"))
@@ -318,7 +318,7 @@ def test_a_deleted_conversation_can_be_brought_back(folder: Store) -> None:
     ] == ["a"]
 
 
-# -- many writers
+# -- concurrency
 
 
 def save_each(root: str, texts: list[str]) -> None:
@@ -338,7 +338,7 @@ def save_each(root: str, texts: list[str]) -> None:
 
 
 def test_four_processes_that_try_again_lose_nothing(folder: Store) -> None:
-    """A hundred saves each; whoever meets a conflict loads again."""
+    """Each process saves a hundred times and reloads after a conflict."""
     write_at_once(partial(save_each, folder.layout.root))
     loaded = run(SessileConversationStore(folder).load("c"))
     assert len(loaded.messages) == len(TEXTS)
@@ -348,7 +348,7 @@ def test_four_processes_that_try_again_lose_nothing(folder: Store) -> None:
 def test_a_save_that_somebody_went_on_from_at_once_is_no_conflict(
     folder: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process may save on top of it before it is looked at again; whoever saved it must not save it twice."""
+    """Another process may save on top of it at once; the first save must still succeed and not be repeated."""
     append, others = Session.append_many, [SessileConversationStore(Store(folder.layout.root))]
 
     async def go_on(other: SessileConversationStore) -> None:
@@ -394,7 +394,7 @@ def race(root: str, texts: list[str]) -> None:
 
 
 def test_of_several_processes_that_begin_a_conversation_one_wins(folder: Store) -> None:
-    """And the others are told."""
+    """The others get a conflict."""
     write_at_once(partial(race, folder.layout.root))
     store = SessileConversationStore(folder)
     records = run(store.list_conversations())

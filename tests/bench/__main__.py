@@ -15,7 +15,7 @@ from .worker import SUBJECTS
 
 
 def main() -> int:
-    """Run the bench; 1 if a target is missed and that counts."""
+    """Run the benchmark; return 1 if a target is missed and --strict is set."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure Sessile against its targets.")
     parser.add_argument("--only", metavar="S1,S4", help="these subjects only")
     parser.add_argument("--size-mb", type=float, default=1000, help="size of the large session (1000)")

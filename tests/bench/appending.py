@@ -1,4 +1,4 @@
-"""S4: appending to one session without syncs; and the appends that other subjects are made of."""
+"""S4: appending to one session without syncs, and the append functions that other subjects use."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from .scale import Scale
 
 SAMPLES = 400
 _HEADER = b'{"type":"session","version":3,"id":"bench","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/work/bench"}\n'
-LIVE = 200  # entries between compactions where a session is kept going
-_BETWEEN = (10_000, 100_000)  # entries, where growth is measured between few and many
-_MOST_FOR_PEERS = 100_000  # they fill their sessions one entry at a time
+LIVE = 200  # entries between compactions in a session that keeps growing
+_BETWEEN = (10_000, 100_000)  # entries; sizes between few and many for the growth curve
+_MOST_FOR_PEERS = 100_000  # peers fill their sessions one entry at a time
 
 
 def new_journal(scale: Scale, name: str, *, power: bool = False) -> FileJournal:
-    """A journal that holds its header only."""
+    """Return a journal with only a header."""
     path = scale.scratch() / name
     path.write_bytes(_HEADER)
     return FileJournal(PosixFilesystem(), str(path), power=power)
 
 
 def new_session(scale: Scale, name: str, *, power: bool = False) -> Session:
-    """An empty session in a store of its own."""
+    """Return an empty session in its own store."""
     root = scale.scratch() / name
     shutil.rmtree(root, ignore_errors=True)
     return Store(root, durability="power" if power else "process").create(CWD, publish=True)
@@ -60,7 +60,7 @@ def append_messages(session: Session, messages: Sequence[dict[str, Any]], count:
 
 
 def journal_time(scale: Scale, lines: Sequence[bytes], count: int, *, power: bool = False) -> float:
-    """Seconds an append to a new journal takes."""
+    """Return the seconds per append to a new journal."""
     journal = new_journal(scale, "journal", power=power)
     taken = timed(lambda: append_lines(journal, lines, count), count)
     journal.close()
@@ -69,7 +69,7 @@ def journal_time(scale: Scale, lines: Sequence[bytes], count: int, *, power: boo
 
 
 def bare_time(scale: Scale, lines: Sequence[bytes], count: int, *, sync: bool = False) -> float:
-    """Seconds a bare write takes."""
+    """Return the seconds per bare write."""
     path = scale.scratch() / "bare"
     ended = [line + b"\n" for line in lines]
     taken = timed(limits.bare_appends(path, ended, count, sync=sync), count)
@@ -78,7 +78,7 @@ def bare_time(scale: Scale, lines: Sequence[bytes], count: int, *, sync: bool = 
 
 
 def session_time(scale: Scale, work: Callable[[Session], None], count: int, *, power: bool = False) -> float:
-    """Seconds an entry of that work takes on a new session."""
+    """Return the seconds per entry on a new session."""
     with new_session(scale, "session", power=power) as session:
         taken = timed(lambda: work(session), count)
     shutil.rmtree(scale.scratch() / "session")
@@ -149,7 +149,7 @@ def _append_rivals(
     pi: float | None = None,
     oh_my_pi: float | None = None,
 ) -> dict[str, Rival]:
-    """Others who append the same messages behind so many, without a sync."""
+    """Return the times of peers that append the same messages after the given number, without a sync."""
     found: dict[str, Rival] = {}
     for peer, least in (("pi", pi), ("oh-my-pi", oh_my_pi)):
         with peer_folder(scale, messages) as (folder, texts):
@@ -160,7 +160,7 @@ def _append_rivals(
 
 @contextmanager
 def peer_folder(scale: Scale, messages: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """An empty folder, and a file with the messages, one a line."""
+    """Yield an empty folder and a file with one message per line."""
     with tempfile.TemporaryDirectory(dir=scale.scratch()) as folder:
         texts = Path(folder, "messages")
         texts.write_bytes(b"".join(msgspec.json.encode(message) + b"\n" for message in messages))
@@ -170,7 +170,7 @@ def peer_folder(scale: Scale, messages: Sequence[dict[str, Any]]) -> Iterator[tu
 
 
 def _sqlite_time(scale: Scale, lines: Sequence[bytes], count: int) -> float:
-    """Seconds an insert and commit takes, without a sync."""
+    """Return the seconds per insert and commit, without a sync."""
     path = scale.scratch() / "lines.db"
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode=WAL")
@@ -189,7 +189,7 @@ def _sqlite_time(scale: Scale, lines: Sequence[bytes], count: int) -> float:
 
 
 def _flat(scale: Scale) -> list[Row]:
-    """The cost of an append to journals and sessions of up to a million entries, against those of a thousand."""
+    """Compare appends to journals and sessions of up to a million entries with those of a thousand."""
     line, message = _small_line(), {"role": "user", "content": "a short question", "timestamp": 0}
     sizes = [scale.few, *(size for size in _BETWEEN if scale.few < size < scale.many), scale.many]
     journals = {size: new_journal(scale, f"journal-{size}") for size in sizes}
@@ -217,7 +217,7 @@ def _flat(scale: Scale) -> list[Row]:
 
 
 def _flat_row(scale: Scale, what: str, times: dict[str, list[float]], name: str) -> Row:
-    """An append behind many entries against one behind few."""
+    """Compare an append after many entries with one after few."""
     few, many = times[f"{name} {scale.few}"], times[f"{name} {scale.many}"]
     return Row(
         "S4",
@@ -235,7 +235,7 @@ def _more(append: Callable[..., None], target: object, what: Sequence[object], c
 
 
 def _message_row(scale: Scale, size: int, times: dict[str, list[float]], message: dict[str, Any]) -> Row:
-    """A short message behind so many; ours is as fast behind few, so that nothing is filled again for a peer."""
+    """Return the row of a short message at a size; for peers, ours is timed on a new session, which is as fast."""
     here = times[f"message {size}"]
     ours = partial(_message_time, scale, [message], scale.appends)
     return Row(
@@ -257,7 +257,7 @@ def _small_line() -> bytes:
 
 
 def _fill(session: Session, size: int) -> None:
-    """Append that many small entries in large batches, with a compaction now and then."""
+    """Append many small entries in large batches, with periodic compactions."""
     batch: list[dict[str, Any]] = [
         {"type": "message", "message": {"role": "user", "content": "a short question"}} for _ in range(LIVE * 5 - 1)
     ]
@@ -268,7 +268,7 @@ def _fill(session: Session, size: int) -> None:
 
 
 def append_a_million(scale: Scale) -> None:
-    """The work of S4, for its memory: one process that appends that many entries, some by themselves."""
+    """Append that many entries, some of them one by one, to measure the memory of S4."""
     small = corpus(scale, scale.small_mb)
     lines, messages = sample_lines(small, SAMPLES), sample_messages(small, SAMPLES)
     journal = new_journal(scale, "memory")

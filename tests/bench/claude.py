@@ -1,6 +1,6 @@
-"""A1, A2, S11: Claude Code's sessions listed, resumed and converted, against the functions of its own SDK.
+"""A1, A2, S11: listing, resuming and converting Claude Code sessions, compared with its own SDK.
 
-Where the SDK is missing, the rows have figures of ours only, and say so.
+Without the SDK, the rows have only our figures and say so.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SHARE = 0.2  # of the large size, for conversions
 
 
 class _Ours(msgspec.Struct):
-    """Some work of ours, what it is held against, and how many times faster than the SDK it should be."""
+    """A piece of work, its baseline, and the minimum speedup over the SDK."""
 
     name: str
     run: Work
@@ -56,7 +56,7 @@ class _Ours(msgspec.Struct):
 
 
 def _rows(subject: str, scale: Scale, home: str, works: Sequence[_Ours], challenge: Challenge) -> list[Row]:
-    """Ours, and how much faster they are than the SDK; without it, how long ours take, and what is missing."""
+    """Return our times and the speedup over the SDK; without the SDK, our times and what is missing."""
     rows = []
     for ours in works:
         run = partial(_in_memory, home, ours.run)
@@ -74,7 +74,7 @@ def _rows(subject: str, scale: Scale, home: str, works: Sequence[_Ours], challen
 
 
 def _in_memory(home: str, work: Work) -> float:
-    """The time of some work when the system has the files in memory: the disk is not what is compared."""
+    """Return the time of a work with warm file caches, because the disk is not compared."""
     for path in Path(home, "projects").rglob("*.jsonl"):
         with path.open("rb", buffering=0) as file:
             while file.read(_PIECE):
@@ -86,7 +86,7 @@ def _in_memory(home: str, work: Work) -> float:
 
 
 def list_all(home: str, root: str, cache: str) -> int:
-    """Catch up with the files of a config home, and list all sessions."""
+    """Catch up with the files of a config home and list all sessions."""
     with Library(Store(root), [Source("claude", home, f"{home}/projects")], cache=cache) as library:
         library.catch_up()
         rows = library.list(Filter()).rows
@@ -95,7 +95,7 @@ def list_all(home: str, root: str, cache: str) -> int:
 
 
 def listing(scale: Scale) -> list[Row]:
-    """A1: thousands of sessions by the library, with a catalog that is verified and with none."""
+    """A1: list thousands of sessions with the library, with a verified catalog and without one."""
     home, count = sessions(scale)
     root, cold, warm = (str(scale.scratch() / name) for name in ("a1-root", "a1-cold", "a1-warm"))
     assert list_all(home, root, warm) == count
@@ -121,19 +121,19 @@ def listing(scale: Scale) -> list[Row]:
 
 
 def list_once(scale: Scale) -> None:
-    """The memory of a first listing."""
+    """Do a first listing to measure its memory."""
     cache = scale.scratch() / "a1-once"
     shutil.rmtree(cache, ignore_errors=True)
     list_all(sessions(scale)[0], str(scale.scratch() / "a1-root"), str(cache))
 
 
 def listing_as_a_process(scale: Scale) -> list[Row]:
-    """A1b: `sessile ls --json` against a process that asks the SDK."""
+    """A1b: `sessile ls --json` against a process that calls the SDK."""
     home, count = sessions(scale)
     place = scale.scratch() / "a1b"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    _ls(place, home, "warm", "--sort", "cost", "-n", "1")  # counts everything
+    _ls(place, home, "warm", "--sort", "cost", "-n", "1")  # sorting by cost counts all sessions
     assert len(_ls(place, home, "warm")["items"]) == count
 
     def anew() -> float:
@@ -148,7 +148,7 @@ def listing_as_a_process(scale: Scale) -> list[Row]:
 
 
 def _ls(place: Path, home: str, cache: str, *options: str) -> dict[str, Any]:
-    """The document of the command in a home where only Claude's sessions are."""
+    """Return the JSON of the command in a home with only Claude Code sessions."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     places = {"HOME": str(place), "SESSILE_CACHE": str(place / cache), "CLAUDE_CONFIG_DIR": home}
     done = subprocess.run([_COMMAND, "ls", "--json", *options], env=kept | places, capture_output=True, check=True)
@@ -160,7 +160,7 @@ def _ls(place: Path, home: str, cache: str, *options: str) -> dict[str, Any]:
 
 
 def resume(made: Transcript, cache: str) -> SessionContext:
-    """Open for reading, with the context."""
+    """Open for reading and build the context."""
     with Store(made.root, cache=cache).open(made.path, readonly=True) as session:
         context = session.context()
         assert len(context.messages) > 50 and not context.findings
@@ -168,13 +168,13 @@ def resume(made: Transcript, cache: str) -> SessionContext:
 
 
 def resume_anew(made: Transcript, cache: Path) -> SessionContext:
-    """The same with an empty cache: all bytes are read."""
+    """Resume with an empty cache, which reads all bytes."""
     shutil.rmtree(cache, ignore_errors=True)
     return resume(made, str(cache))
 
 
 def resuming(scale: Scale) -> list[Row]:
-    """A2: large transcripts with our index, against reading them as the SDK does."""
+    """A2: resume large transcripts with our index, against reading them as the SDK does."""
     return [row for size in scale.sizes for row in _resuming(scale, size)]
 
 
@@ -189,7 +189,7 @@ def _resuming(scale: Scale, size: float) -> list[Row]:
 
 
 def resuming_anew(scale: Scale) -> list[Row]:
-    """A2b: the largest with nothing cached."""
+    """A2b: resume the largest transcript with nothing cached."""
     made = transcript(scale, scale.large_mb)
     cache = scale.scratch() / "a2-index"
     name, scan = limits.read_scan(scale)
@@ -204,7 +204,7 @@ def resuming_anew(scale: Scale) -> list[Row]:
 
 
 def reading(scale: Scale) -> list[Row]:
-    """A2c: the same call as the SDK's, with the same answer and without any cache."""
+    """A2c: the same call and result as the SDK's, without a cache."""
     made = transcript(scale, scale.large_mb)
     name = f"get_session_messages of {scale.large_mb:g} MB"
     rows = _messages_rows("A2c", scale, made, _Ours(name, lambda: timed(lambda: read_messages(made)), 8))
@@ -220,13 +220,13 @@ def _messages_rows(subject: str, scale: Scale, made: Transcript, ours: _Ours) ->
 
 
 def read_messages(made: Transcript) -> list[dict[str, Any]]:
-    """What the SDK's function of that name gives, by our reader."""
+    """Return what the SDK's function of that name returns, with our reader."""
     found = ClaudeSessions(PosixFilesystem(), made.home).get_session_messages(made.session_id, view="python-sdk")
     return [asdict(message) for message in found]
 
 
 def _hash(made: Transcript) -> str:
-    """As the peer hashes its answer."""
+    """Hash the messages as the peer does."""
     members = ("type", "uuid", "session_id", "message", "parent_tool_use_id", "parent_agent_id")
     whole = hashlib.sha256()
     for message in read_messages(made):
@@ -235,7 +235,7 @@ def _hash(made: Transcript) -> str:
 
 
 def _once(work: Callable[[Transcript, Path], object]) -> Callable[[Scale], None]:
-    """The work on the large transcript, for its memory."""
+    """Run a work once on the large transcript to measure its memory."""
 
     def run(scale: Scale) -> None:
         work(transcript(scale, scale.large_mb), scale.scratch() / "a2-once")
@@ -252,7 +252,7 @@ read_once = _once(lambda made, cache: read_messages(made))
 
 
 def convert_in(made: Transcript, root: str) -> str:
-    """Import a transcript into a new store; gives the path of the session."""
+    """Import a transcript into a new store and return the path of the session."""
     shutil.rmtree(root, ignore_errors=True)
     imported = import_session(Store(root, durability="process"), made.path)
     assert imported.added == made.rows and not imported.unreadable
@@ -260,13 +260,13 @@ def convert_in(made: Transcript, root: str) -> str:
 
 
 def convert_out(made: Transcript, root: str, path: str) -> None:
-    """Convert the session back: the same bytes come out."""
+    """Convert the session back to the same bytes."""
     with Store(root).open(path, readonly=True) as session:
         assert sum(map(len, converted(session, "claude", {}))) == made.size
 
 
 def converting(scale: Scale) -> list[Row]:
-    """S11: a transcript as a session of ours, and back."""
+    """S11: convert a transcript to a native session and back."""
     made = transcript(scale, scale.large_mb * _SHARE)
     root = str(scale.scratch() / "s11")
     megabytes = made.size / 1e6
@@ -291,7 +291,7 @@ def _speed_row(work: str, speeds: Sequence[float]) -> Row:
 
 
 def convert_once(scale: Scale) -> None:
-    """The memory of both ways."""
+    """Convert both ways to measure the memory."""
     made, root = transcript(scale, scale.large_mb * _SHARE), str(scale.scratch() / "s11-once")
     convert_out(made, root, convert_in(made, root))
     shutil.rmtree(root)

@@ -1,8 +1,9 @@
-"""Claude Code's transcripts from a seed: the same bytes on every machine.
+"""Generate Claude Code transcripts from a seed, with the same bytes on every machine.
 
-Answers with one row a block, parallel calls whose results fan out, results with their second copy, snapshots and queue rows
-beside the conversation, titles at the end, text in Chinese and with emoji in a sixth of the rows. A model's window is full
-after about two megabytes, so there is a compaction that often; before the end of a file there is always one.
+They have answers with one row per block, parallel calls whose results fan out, results with their second copy,
+snapshots and queue rows beside the conversation, titles at the end, and text in Chinese and with emoji in a sixth of
+the rows. A model's window is full after about two megabytes, so there is a compaction that often, and always one near
+the end of a file.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ import msgspec
 
 from .scale import SEED, Scale
 
-VERSION = 1  # of the generator: another number makes the transcripts anew
+VERSION = 1  # of the generator; a change regenerates the transcripts
 _PROJECTS = 40
-_FULL = 5000  # sessions; a smoke run makes a few
+_FULL = 5000  # sessions; a smoke run has fewer
 _SMALLEST, _USUAL, _LARGEST = 2_000, 60_000, 4_000_000  # bytes of a session in the listing
 _SPREAD = 1.4
 _WINDOW = 2_000_000  # bytes of a file between two compactions
-_LIVE = 1_200_000  # bytes behind the last one
+_LIVE = 1_200_000  # bytes after the last one
 _POOL = 1_000_000
-_LONGEST = 30_000  # characters of a tool's result
+_LONGEST = 30_000  # characters of a tool result
 
 _PROSE = (
     "def class return self import from None True const let async await function value result error path index line "
@@ -43,7 +44,7 @@ Row = dict[str, Any]
 
 
 class Transcript(msgspec.Struct):
-    """One large transcript below a config home of its own."""
+    """A large transcript in its own config home."""
 
     version: int
     home: str
@@ -54,17 +55,17 @@ class Transcript(msgspec.Struct):
 
     @property
     def cache(self) -> str:
-        """The folder for an index that is kept."""
+        """Return the folder of a persistent index."""
         return f"{self.home}/cache"
 
     @property
     def root(self) -> str:
-        """A store of ours, with nothing in it."""
+        """Return the root of an empty native store."""
         return f"{self.home}/store"
 
 
 def sessions(scale: Scale) -> tuple[str, int]:
-    """A config home with thousands of sessions in folders of projects, and how many; made if it is not there yet."""
+    """Return a config home with thousands of sessions in project folders, and their number; create it if missing."""
     count = _FULL if scale.rounds > 1 else 50
     home = Path(scale.folder, f"claude-{count}-{VERSION}")
     if not (home / "made").exists():
@@ -84,7 +85,7 @@ def sessions(scale: Scale) -> tuple[str, int]:
 
 
 def transcript(scale: Scale, megabytes: float) -> Transcript:
-    """A transcript of that size, made if it is not there yet."""
+    """Return a transcript of that size; create it if missing."""
     home = Path(scale.folder, f"claude-{megabytes:g}mb")
     about = home / "about.json"
     try:
@@ -110,7 +111,7 @@ def transcript(scale: Scale, megabytes: float) -> Transcript:
 
 
 class _Texts:
-    """Pieces of two long texts."""
+    """Slices of two long texts."""
 
     def __init__(self, random: Random) -> None:
         words = random.choices(_PROSE.split(" "), k=_POOL // 5)
@@ -124,7 +125,7 @@ class _Texts:
 
 
 class _Talk:
-    """One session, row by row."""
+    """A session, generated row by row."""
 
     def __init__(self, random: Random, texts: _Texts, cwd: str) -> None:
         self.cwd = cwd
@@ -136,9 +137,9 @@ class _Talk:
         self._answers = self._calls = 0
 
     def lines(self, size: int) -> Iterator[bytes]:
-        """Encoded rows of about so many bytes; turns are whole."""
+        """Yield encoded rows of about that many bytes, in whole turns."""
         written = since = 0
-        compacted = size < _WINDOW  # shorter ones never are
+        compacted = size < _WINDOW  # shorter ones have none
         for row in self._beginning():
             line = msgspec.json.encode(row) + b"\n"
             written += len(line)
@@ -164,7 +165,7 @@ class _Talk:
         yield self._answered([{"type": "text", "text": self._text(300)}], "end_turn")
 
     def _turn(self) -> Iterator[Row]:
-        """A question, calls with results, an answer."""
+        """Add a question, calls with results, and an answer."""
         asked = self._chained("user", {"message": {"role": "user", "content": self._text(200)}, "promptId": "p"})
         yield {"type": "file-history-snapshot", "messageId": asked["uuid"], "snapshot": self._snapshot(asked["uuid"])}
         yield asked
@@ -174,7 +175,7 @@ class _Talk:
         yield self._chained("system", {"subtype": "turn_duration", "durationMs": 40_000, "isMeta": False})
 
     def _work(self) -> Iterator[Row]:
-        """One response: a thought, and a call or some in parallel; each result hangs from its call."""
+        """Add a response with a thought and one or more parallel calls; each result is a child of its call."""
         self._answers += 1
         yield self._answered([{"type": "thinking", "thinking": self._text(400), "signature": "c2ln" * 80}], None)
         calls = []

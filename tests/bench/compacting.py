@@ -1,4 +1,4 @@
-"""C1: preparing the compaction of a session that was never compacted; the limit is 100 ms for 100 MB."""
+"""C1: preparing the compaction of a session without earlier compactions; the limit is 100 ms for 100 MB."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_MS = 100
 
 
 def _session(scale: Scale) -> Path:
-    """A session of one long conversation with tools, without any compaction."""
+    """Write a session with one long conversation with tools and no compaction."""
     path = Path(scale.folder, f"uncompacted-{scale.middle_mb:g}", "session.jsonl")
     if path.exists():
         return path
@@ -56,10 +56,10 @@ def _turn(number: int, rng: Random) -> list[dict[str, object]]:
 
 
 def preparing(scale: Scale) -> list[Row]:
-    """Open with an index, and decide where to cut and what stays."""
+    """Open with an index, and decide where to cut and what to keep."""
     path = _session(scale)
     store = Store(path.parent / "store", cache=str(path.parent / "cache"))
-    store.open(path, readonly=True).close()  # makes the index
+    store.open(path, readonly=True).close()  # builds the index
 
     def prepare() -> float:
         with store.open(path, readonly=True) as session:

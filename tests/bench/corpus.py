@@ -1,9 +1,9 @@
-"""Sessions as pi and its family write them, from a seed: the same bytes on every machine.
+"""Generate sessions in the format of pi and its family from a seed, with the same bytes on every machine.
 
-Tool results of 1–40 KB with a long tail (mean line about 8 KB), branches, labels, changes of model, thinking level and mode,
-injected rules, images as blobs, text in Chinese and with emoji in a fifth of the lines, custom entries with their id behind
-the data, a compaction every 200 entries that keeps the last twenty. The live part at the end is the same in every size, so
-that sizes can be compared.
+They have tool results of 1–40 KB with a long tail (mean line about 8 KB), branches, labels, changes of model, thinking
+level and mode, injected rules, images as blobs, text in Chinese and with emoji in a fifth of the lines, custom entries
+with their id after the data, and a compaction every 200 entries that keeps the last twenty. The live part at the end is
+the same for every size, so that sizes can be compared.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import msgspec
 
 from .scale import SEED, Scale
 
-VERSION = 4  # of the generator: another number makes the corpus anew
+VERSION = 4  # of the generator; a change regenerates the corpus
 CWD = "/work/bench"
 KEPT = 20
 BETWEEN_COMPACTIONS = 200
 LIVE_AFTER = 120
-_END = 1_200_000  # about what the live part takes
+_END = 1_200_000  # approximate size of the live part
 
 _PROSE = (
     "def class return self import from None True null undefined const let async await function value result error path "
@@ -43,7 +43,7 @@ Span = tuple[int, int]
 
 
 class Corpus(msgspec.Struct):
-    """One generated session and what the bench has to know of it."""
+    """A generated session and its figures."""
 
     version: int
     root: str
@@ -57,7 +57,7 @@ class Corpus(msgspec.Struct):
 
     @property
     def cache(self) -> str:
-        """The cache folder with a warm index."""
+        """Return the cache folder with a warm index."""
         return f"{self.root}/cache"
 
     def blob(self, digest: str) -> str:
@@ -69,13 +69,13 @@ class Corpus(msgspec.Struct):
 
 
 def corpus(scale: Scale, megabytes: float) -> Corpus:
-    """The session of that size, made if it is not there yet."""
+    """Return the session of that size; create it if missing."""
     root = Path(scale.folder, f"corpus-{megabytes:g}mb")
     about = root / "about.json"
     try:
         found = msgspec.json.decode(about.read_bytes(), type=Corpus)
         if found.version == VERSION and os.stat(found.path).st_size >= found.size and found.root == str(root):
-            if os.stat(found.path).st_size > found.size:  # a subject that appended was interrupted
+            if os.stat(found.path).st_size > found.size:  # an interrupted subject had appended to it
                 os.truncate(found.path, found.size)
             return found
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -87,7 +87,7 @@ def corpus(scale: Scale, megabytes: float) -> Corpus:
 
 
 def sample_lines(made: Corpus, count: int) -> list[bytes]:
-    """The first message lines of a corpus."""
+    """Return the first message lines of a corpus."""
     lines: list[bytes] = []
     with open(made.path, "rb") as file:
         for line in file:
@@ -99,7 +99,7 @@ def sample_lines(made: Corpus, count: int) -> list[bytes]:
 
 
 def sample_messages(made: Corpus, count: int) -> list[dict[str, Any]]:
-    """The first messages of a corpus, decoded."""
+    """Return the first messages of a corpus, decoded."""
     return [msgspec.json.decode(line)["message"] for line in sample_lines(made, count)]
 
 
@@ -159,7 +159,7 @@ class _Writer:
         )
 
     def _end(self) -> list[Span]:
-        """The same last entries for every size: some to keep, a compaction, and what follows."""
+        """Write the same last entries for every size: some to keep, a compaction, and the entries after it."""
         self._random = Random(SEED + 1)
         self._compact()
         self._blobs = []
@@ -174,7 +174,7 @@ class _Writer:
         return spans
 
     def _turn(self) -> list[Span]:
-        """A question, some tool calls, an answer; before it sometimes a change of state."""
+        """Write a question, tool calls and an answer, sometimes after a change of state."""
         random = self._random
         spans = list(self._changes())
         spans.append(self._message({"role": "user", "content": [self._block(random.randint(40, 1500))]}))
@@ -247,7 +247,7 @@ class _Writer:
         return self._entry("message", message=message | {"timestamp": int(self._clock.timestamp() * 1000)})
 
     def _branch(self) -> None:
-        """Go back some entries and go on from there, now and then with a summary of what was left."""
+        """Go back some entries and continue there, sometimes with a summary of the abandoned branch."""
         back = self._random.randint(2, 30)
         del self._path[-back:]
         left, self._leaf = self._leaf, self._path[-1]
@@ -262,7 +262,7 @@ class _Writer:
         return span
 
     def _late_id(self) -> Span:
-        """A custom entry as pi writes it, with its base members behind the data."""
+        """Write a custom entry as pi does, with its base members after the data."""
         entry = {"type": "custom", "customType": "todo", "data": {"items": [self._words(200)] * 3}, **self._base()}
         return self._put(entry)
 
@@ -306,7 +306,7 @@ class _Writer:
 
 
 def _text(random: Random, words: list[str], size: int) -> str:
-    """Lines of words, indented like source."""
+    """Return lines of words, indented like source code."""
     lines: list[str] = []
     length = 0
     while length < size:

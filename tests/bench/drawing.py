@@ -1,6 +1,6 @@
-"""Draws curves as SVG: log-log, readable on light and dark ground, the name of each curve at its end.
+"""Draw log-log curves as SVG, readable on light and dark backgrounds, with the name of each curve at its end.
 
-It knows nothing of what is drawn. All figures must be above zero.
+All figures must be above zero.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Point = tuple[float, float]
 _WIDTH, _HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 190, 44, 56
 _APART = 16  # pixels between two names
-_COLOURS = {  # on light ground, on dark ground
+_COLOURS = {  # on a light and on a dark background
     "ours": [("#0b6e4f", "#4fd1a1"), ("#1f9d74", "#8be3c4")],
     "peer": [("#b4441c", "#ff9d6b"), ("#7a3fa0", "#cf9df0"), ("#1d5fa8", "#7db8ff"), ("#8a6d00", "#e6c84f")],
     "limit": [("#6b6f76", "#a3a8b0"), ("#6b6f76", "#a3a8b0")],
@@ -33,14 +33,14 @@ class Line(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """The name of an axis, and how a figure on it is written."""
+    """The name of an axis and the format of its figures."""
 
     name: str
     write: Callable[[float], str]
 
 
 class _Scale(NamedTuple):
-    """Where a figure lies between two ends of the picture."""
+    """Maps a figure to a position between two ends of the picture."""
 
     low: float
     high: float
@@ -56,7 +56,7 @@ class _Scale(NamedTuple):
 
 
 def chart(title: str, about: str, across: Axis, up: Axis, lines: Sequence[Line]) -> str:
-    """The whole picture."""
+    """Return the SVG of a chart."""
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points]
     x = _Scale(math.log10(min(xs)), math.log10(max(xs)), _LEFT, _WIDTH - _RIGHT)
@@ -129,7 +129,7 @@ def _curves(x: _Scale, y: _Scale, lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _spread(heights: Sequence[float]) -> list[float]:
-    """The heights, which come sorted, moved so far apart that names do not lie upon each other."""
+    """Move sorted heights apart so that the names do not overlap."""
     placed: list[float] = []
     for height in heights:
         placed.append(max(height, placed[-1] + _APART) if placed else height)

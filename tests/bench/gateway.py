@@ -1,12 +1,12 @@
-"""S12: a turn of the gateway (echo, durable against a power cut), over HTTP, against a bare handler with as many syncs.
+"""S12: a turn of the gateway over HTTP (echo, power durability), against a bare handler with as many syncs.
 
-The servers and the clients are processes of their own. Both servers stand on the same uvicorn with the same settings. A bare
-handler goes to a thread twice and syncs twice, because a turn does: the user's message is durable before the model is asked,
-and its reply before anybody has it. Each round has conversations of its own, so that no round has longer ones than another.
+Servers and clients run in their own processes. Both servers use uvicorn with the same settings. The bare handler uses a
+thread twice and syncs twice, because a turn does: the user's message is durable before the model is called, and the
+reply before it is delivered. Each round uses new conversations, so that all rounds have the same length.
 
     python -m tests.bench.gateway ROOT        serves a store, prints its port, and ends with SIGTERM
 
-The gateway is imported where it is needed: other subjects, whose memory is measured, import this module.
+The gateway is imported late, because other subjects, whose memory is measured, import this module.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from sessile.config import Config
 
 _LEAST = 0.5  # of the turns of the bare handler
-_LEAST_WHEN_FULL = 0.9  # of those with few keys
+_LEAST_WHEN_FULL = 0.9  # of the turns with few keys
 _PER_SECOND = 200  # turns of the steady load
 _MOST_MS = 25
 _STEADY_ROUNDS = 3
-_ON_TIME = 0.005  # seconds that the slowest of a hundred clients may be late by itself
-_PATIENCE = 3  # times that a steady load is tried until they are
+_ON_TIME = 0.005  # seconds; maximum delay of the clients themselves (99th percentile)
+_PATIENCE = 3  # attempts of a steady load with clients on time
 _AGENT = "main"
 
 TOKEN = "bench-0123456789abcdefghijklmnopqrstuvwxyz-ABCDEF"
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What clients do: ask for some seconds, at a rate if there is one. In 0 seconds each key has one turn."""
+    """The task of the clients: run for some seconds, at an optional rate; with 0 seconds each key has one turn."""
 
     port: int
     keys: list[str]
     seconds: float
     rate: float | None = None
-    clients: int | None = None  # as many as there are keys; fewer only where each key has one turn
+    clients: int | None = None  # default: one per key; fewer only where each key has one turn
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """How many turns were answered in how many seconds, how long each took, and how late the client itself was."""
+    """The number of turns, the total seconds, the latencies, and the delays of the clients themselves."""
 
     turns: int
     seconds: float
@@ -69,7 +69,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def main(root: str) -> None:
-    """Serve a store until somebody ends it."""
+    """Serve a store until the process is ended."""
     from sessile.gateway.http.server import listen
 
     with listen("127.0.0.1", 0) as sock:
@@ -77,7 +77,7 @@ def main(root: str) -> None:
 
 
 def serve_store(root: str, sock: socket.socket, ready: Callable[[], None]) -> None:
-    """The gateway of a store as `sessile serve` has it."""
+    """Serve a store as `sessile serve` does."""
     from sessile.core.secret import Secret
     from sessile.gateway.http.asgi import make_app
     from sessile.gateway.http.server import serve
@@ -89,7 +89,7 @@ def serve_store(root: str, sock: socket.socket, ready: Callable[[], None]) -> No
 
 
 def _config() -> Config:
-    """The usual one, without resets: a bench may run at four in the morning."""
+    """Return the default configuration without daily resets, which could fall into a run."""
     from sessile.config import load_config
 
     return load_config(b'{"session": {"reset": {"mode": "none"}}}', "config.json").config
@@ -97,7 +97,7 @@ def _config() -> Config:
 
 @contextmanager
 def _running(*command: str) -> Iterator[int]:
-    """A server as a process; gives its port."""
+    """Run a server as a process and yield its port."""
     with subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -108,7 +108,7 @@ def _running(*command: str) -> Iterator[int]:
 
 
 def load(order: Order) -> Seen:
-    """Let clients ask, in a process of their own."""
+    """Run the clients in their own process."""
     command = [sys.executable, "-m", "tests.bench.gateway_load"]
     done = subprocess.run(command, cwd=ROOT, input=msgspec.json.encode(order), stdout=subprocess.PIPE, check=True)
     return msgspec.json.decode(done.stdout, type=Seen)
@@ -118,7 +118,7 @@ def load(order: Order) -> Seen:
 
 
 def make_store(root: Path, count: int) -> list[str]:
-    """A store with so many conversations in which nobody has spoken yet; gives their keys."""
+    """Create a store with empty conversations and return their keys."""
     from sessile.agents.openclaw.entries import SessionEntry
     from sessile.gateway.service import make_gateway
 
@@ -139,7 +139,7 @@ def make_store(root: Path, count: int) -> list[str]:
 
 
 def line_sizes(root: Path) -> list[int]:
-    """How long the message and the reply of a turn are in a session of the store."""
+    """Return the line lengths of a turn's message and reply in a session of the store."""
     for path in sorted(root.rglob("*.jsonl")):
         lines = path.read_bytes().splitlines(keepends=True)
         if len(lines) > 2:
@@ -151,7 +151,7 @@ def line_sizes(root: Path) -> list[int]:
 
 
 class _Server:
-    """A server, and the keys of its store: each round has some in which nobody has spoken yet."""
+    """A server and the keys of its store; each round uses conversations without messages."""
 
     def __init__(self, port: int, keys: Sequence[str]) -> None:
         self.keys = keys
@@ -159,13 +159,13 @@ class _Server:
         self._fresh = iter(keys)
 
     def round(self, scale: Scale, rate: float | None = None) -> Seen:
-        """What clients see who say one thing after the other, or so many things a second."""
+        """Return the figures of clients that send one message after the other, or at a fixed rate."""
         keys = [*islice(self._fresh, scale.clients)]
         return load(Order(self._port, keys, scale.load_seconds if rate is None else scale.steady_seconds, rate=rate))
 
 
 def taking_turns(scale: Scale) -> list[Row]:
-    """As many turns as go, a store that is full of keys, and a steady load."""
+    """S12: maximum throughput, a store with many keys, and a steady load."""
     scratch = scale.scratch()
     steady_rounds = min(_STEADY_ROUNDS, scale.heavy_rounds)
     needed = scale.clients * (1 + scale.heavy_rounds + steady_rounds * _PATIENCE)
@@ -219,7 +219,7 @@ def _as_fast_as_they_go(scale: Scale, ours: _Server, full: _Server, bare: _Serve
 
 
 def _steadily(scale: Scale, rounds: int, ours: _Server, bare: _Server) -> Row:
-    """How long the slowest of a hundred turns takes when they come at a steady rate."""
+    """Return the 99th percentile of the latency at a steady rate."""
 
     work = f"p99 of {_PER_SECOND} turns/s, ms"
     on_time: list[bool] = []
@@ -249,12 +249,12 @@ def _steadily(scale: Scale, rounds: int, ours: _Server, bare: _Server) -> Row:
 
 
 def p99(times: Sequence[float]) -> float:
-    """The slowest of a hundred."""
+    """Return the 99th percentile."""
     return sorted(times)[int(len(times) * 0.99)]
 
 
 def touch_every_key_once(scale: Scale) -> None:
-    """The memory of a gateway in whose store every key has had a turn: it is served in this process."""
+    """Serve a store in this process and take a turn for every key, to measure the memory."""
     from sessile.gateway.http.server import listen
 
     root = scale.scratch() / "gateway-touched"

@@ -1,10 +1,10 @@
-"""What a gateway could do at best: a bare Starlette handler that makes each message and each reply durable.
+"""The baseline of the gateway: a bare Starlette handler that makes each message and reply durable.
 
     python -m tests.bench.gateway_bare FOLDER SIZE…        prints its port, and ends with SIGTERM
 
-It stands on the same server as the gateway, with the same settings, and answers the same request with as many bytes. For each
-of the sizes it goes to a thread, as the gateway does before and behind the model, and there appends so many bytes to the file
-of that client, with a sync. It checks nothing, finds nothing and remembers nothing.
+It runs on the same server as the gateway with the same settings, and answers the same request with as many bytes. For
+each size it uses a thread, as the gateway does before and after the model, and appends that many bytes to the client's
+file with a sync. It does no checks or lookups and keeps no state.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sessile.gateway.http.server import listen, serve
 
 from .limits import synced_append
 
-_THREADS = 32  # as many as the engine of the gateway has
+_THREADS = 32  # as many as the gateway's engine has
 
 
 def bare_app(folder: str, sizes: Sequence[int]) -> Starlette:
-    """The application; a client is known by the key that it sends."""
+    """Return the application; a client is identified by the key that it sends."""
     lines = [b"x" * (size - 1) + b"\n" for size in sizes]
     files: dict[str, int] = {}
 
@@ -49,7 +49,7 @@ def bare_app(folder: str, sizes: Sequence[int]) -> Starlette:
 
 
 def main(folder: str, *sizes: str) -> None:
-    """Serve until somebody ends it."""
+    """Serve until the process is ended."""
     os.makedirs(folder, exist_ok=True)
     with listen("127.0.0.1", 0) as sock:
         port = sock.getsockname()[1]

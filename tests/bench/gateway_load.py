@@ -1,14 +1,17 @@
-"""Clients of a gateway, in a process of their own, so that what they cost is not the server's.
+"""Clients of a gateway in their own process, so that their cost is not part of the server's.
 
-    echo '{"port": 8787, "keys": ["a", "b"], "seconds": 2}' | python -m tests.bench.gateway_load        prints what was seen
+    echo '{"port": 8787, "keys": ["a", "b"], "seconds": 2}' | python -m tests.bench.gateway_load        prints the figures
 
-Rules: every client has one connection and keeps it, and one key. Without a rate each asks again as soon as it was answered.
-With a rate, turns are due at fixed times whatever the server does, and a turn that is late because all connections are busy has
-waited since it was due. How late the clients are through no fault of the server is told apart: if they were not on time
-themselves, what they saw says nothing. What comes before the clock is not counted: each client says something first. An answer
-that is no answer ends everything.
+Rules:
+- Every client keeps one connection and one key.
+- Without a rate, a client sends the next request as soon as it has the reply.
+- With a rate, turns are due at fixed times. A turn that is late because all connections are busy counts from when it
+  was due.
+- Delays of the clients themselves are reported separately: if the clients were late, their figures are useless.
+- Each client takes a first turn that is not counted.
+- An unexpected response ends the run.
 
-The client is written by hand: of HTTP it knows just as much as it needs, and costs a tenth of what a library does.
+The client is written by hand: it supports only as much HTTP as it needs, and costs a tenth of a library.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class _Client(asyncio.Protocol):
-    """One connection, and one request at a time on it."""
+    """A connection with one request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._received = b""
-        self._end: int | None = None  # of the response, as soon as its head is there
+        self._end: int | None = None  # of the response, once its header is complete
         self._answer: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -64,7 +67,7 @@ class _Client(asyncio.Protocol):
             self._answer.set_exception(RuntimeError(response.decode("utf-8", "replace")))
 
     async def turn(self, request: bytes) -> None:
-        """Ask, and wait for the answer."""
+        """Send a request and wait for the response."""
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -76,7 +79,7 @@ class _Client(asyncio.Protocol):
 
 
 def request_of(port: int, key: str) -> bytes:
-    """A turn as it goes over the wire."""
+    """Return the bytes of the HTTP request for a turn."""
     body = msgspec.json.encode({"key": key, "message": _TEXT, "wait": True})
     head = (
         f"POST /v1/chat/send HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -86,7 +89,7 @@ def request_of(port: int, key: str) -> bytes:
 
 
 async def load(order: Order) -> Seen:
-    """Let the clients ask."""
+    """Run the clients and return the figures."""
     loop = asyncio.get_running_loop()
     count = order.clients or len(order.keys)
     clients = [(await loop.create_connection(_Client, "127.0.0.1", order.port))[1] for _ in range(count)]
@@ -138,7 +141,7 @@ async def _open(clients: Sequence[_Client], requests: Sequence[bytes], order: Or
             await asyncio.sleep(due - time.perf_counter())
             late.append(time.perf_counter() - max(due, free))
             group.create_task(ask(await idle.get(), due))
-            free = time.perf_counter()  # until then the server had all connections
+            free = time.perf_counter()  # all connections were busy until then
     return Seen(len(latencies), time.perf_counter() - start, latencies, late)
 
 
@@ -157,7 +160,7 @@ async def _each_once(clients: Sequence[_Client], requests: Sequence[bytes]) -> S
 
 
 def main() -> None:
-    """Do what stdin says, and print what was seen."""
+    """Read the order from stdin and print the figures."""
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(load(order))))
 

@@ -1,4 +1,4 @@
-"""S8: append and context in a large session that is open."""
+"""S8: append and context in a large open session."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .measure import Rival, Row, Work, interleaved, median, ratio, timed
 from .peers import Challenge, against
 from .scale import Scale
 
-_FEW_TURNS = 3  # of others in a large session
+_FEW_TURNS = 3  # turns of peers in a large session
 
 
 def going_on(scale: Scale) -> list[Row]:
-    """S8: append and context in a large session that is open."""
+    """S8: append and context in a large open session."""
     large, small = (corpus(scale, size) for size in (scale.large_mb, scale.small_mb))
     lines, messages = sample_lines(small, SAMPLES), sample_messages(small, SAMPLES)
     count = min(LIVE, scale.appends)
@@ -65,7 +65,7 @@ def going_on(scale: Scale) -> list[Row]:
 
 
 def _open_rivals(scale: Scale, made: Corpus, messages: Sequence[dict[str, Any]], ours: Work) -> dict[str, Rival]:
-    """Others who have the same session open, on a copy of it."""
+    """Return the times of peers that have a copy of the session open."""
     if not scale.peers:
         return {}
     with peer_folder(scale, messages) as (folder, texts):
@@ -87,7 +87,7 @@ def _going_on_time(session: Session, messages: Sequence[dict[str, Any]], count: 
 
 
 class _Borrowed:
-    """A corpus session, open for appending; afterwards file and index are as they were."""
+    """A corpus session that is open for appending; file and index are restored afterwards."""
 
     def __init__(self, scale: Scale, made: Corpus) -> None:
         self._made = made

@@ -1,6 +1,6 @@
-"""L1: a graph of LangGraph with three hundred turns of two kilobytes from each side: what is stored, and how long a turn takes.
+"""L1: a LangGraph graph with three hundred turns of two kilobytes per side: storage size and time per turn.
 
-Both savers run in processes of their own; the limit is the messages themselves.
+Both savers run in their own processes; the limit is the size of the messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MEGA = 1e6
 
 
 def keeping_graphs(scale: Scale) -> list[Row]:
-    """The room that turns take, and their time, with our saver and with LangGraph's own."""
+    """Compare the storage size and the time per turn of our saver and LangGraph's own."""
     turns = _TURNS if scale.rounds > 1 else 5
     with tempfile.TemporaryDirectory(dir=scale.scratch()) as folder:
         ours = _ours(folder, turns)

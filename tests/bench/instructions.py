@@ -1,12 +1,12 @@
-"""S14: instructions, counted by valgrind: the one figure that a busy machine does not change.
+"""S14: instructions counted by valgrind, which do not depend on the load of the machine.
 
-One process does each work once unseen and then again under callgrind, which is told by a small library where a work begins and
-ends; the start of the interpreter runs uncounted. Beside each work stands a waste: what one needless look at the same bytes
-would cost. A guard that did not notice it would be none.
+One process runs each work once uncounted and then again under callgrind; a small library marks where a work starts and
+ends, so that the start of the interpreter is not counted. Each work has a waste: the cost of one needless pass over the
+same bytes. A guard must be tight enough to notice it.
 
     python -m tests.bench.instructions LIBRARY SCALE [WORK…]        under valgrind
 
-The guards hold for the sizes of a smoke run, which `make test` counts.
+The guards apply to the sizes of a smoke run, which `make test` counts.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ void end(const char *name) { CALLGRIND_DUMP_STATS_AT(name); CALLGRIND_STOP_INSTR
 """
 _DUMP = re.compile(r"^desc: Trigger: Client Request: ([^\n]+)$.*?^(?:totals|summary): (\d+)", re.M | re.S)
 _APPENDS = 100
-_SHOWN, _LISTED = 10, 50  # sessions: as many are shown whether there are few or many
+_SHOWN, _LISTED = 10, 50  # sessions; the same number is shown for few and many
 _PYTHON = (3, 11)
 
 Run = Callable[[], None]
 
 
 class Missing(Exception):
-    """Instructions cannot be counted here; says what is missing."""
+    """Instructions cannot be counted here; the message says what is missing."""
 
 
 class Parts(NamedTuple):
-    """A work that is ready to be counted, its waste, how many units it has, and what is left when it is done."""
+    """A prepared work, its waste, its number of units, its constant part and its cleanup."""
 
     work: Run
     waste: Run
     units: float = 1
-    base: Run | None = None  # what is the same for every number of units, and not counted
+    base: Run | None = None  # the part that does not depend on the units, and is not counted
     close: Run = lambda: None
 
 
@@ -110,7 +110,7 @@ def _indexing(scale: Scale) -> Parts:
 
 
 def _index(made: Corpus, cache: str | Path) -> None:
-    """With an empty cache or, for what is the same then, with a warm one."""
+    """Open a session and build its context; any cache but the warm one is removed afterwards."""
     with Store(made.root, cache=cache).open(made.path, readonly=True) as session:
         session.context()
     if cache != made.cache:
@@ -144,7 +144,7 @@ def _encode(messages: Sequence[object]) -> None:
 
 
 class Work(NamedTuple):
-    """What is counted, in which words, the target of a unit, and what a unit took at most when it was last looked at."""
+    """The function to count, its description, the target per unit, and the guard per unit."""
 
     make: Callable[[Scale], Parts]
     words: str
@@ -163,14 +163,14 @@ GUARDED = ("append", "index", "resume", "list")
 
 
 class Count(NamedTuple):
-    """Instructions of a unit, and those that a waste would add to it."""
+    """Instructions per unit, and those that a waste would add."""
 
     work: float
     waste: float
 
 
 def counting(scale: Scale) -> list[Row]:
-    """S14: how many instructions each work takes."""
+    """S14: the number of instructions of each work."""
     try:
         counts = count(scale)
     except Missing as missing:
@@ -186,18 +186,18 @@ def counting(scale: Scale) -> list[Row]:
 
 
 def bound(name: str) -> float | None:
-    """What `make test` lets a unit of a work take, a tenth more than was counted; other Pythons need the target or this."""
+    """Return the maximum per unit in `make test`; other Python versions may use the target if it is larger."""
     work = WORKS[name]
     return work.guard if sys.version_info[:2] == _PYTHON else max(work.target or 0, work.guard)
 
 
 def count(scale: Scale, names: Sequence[str] = tuple(WORKS)) -> dict[str, Count]:
-    """The instructions of these works."""
+    """Return the instructions of these works."""
     valgrind, compiler = shutil.which("valgrind"), shutil.which("gcc") or shutil.which("cc")
     if valgrind is None or compiler is None:
         raise Missing("valgrind is not installed" if valgrind is None else "there is no C compiler")
     for name in names:
-        parts = WORKS[name].make(scale)  # sessions are made beforehand: only the work on them counts
+        parts = WORKS[name].make(scale)  # sessions are prepared in advance: only the work is counted
         parts.close()
     with tempfile.TemporaryDirectory(dir=scale.scratch()) as folder:
         library = _compiled(compiler, Path(folder))
@@ -217,7 +217,7 @@ def count(scale: Scale, names: Sequence[str] = tuple(WORKS)) -> dict[str, Count]
 
 
 def command(scale: Scale, library: str, *names: str) -> list[str]:
-    """The command that does works; without a library nothing is counted."""
+    """Return the command that runs the works; without a library nothing is counted."""
     encoded = msgspec.json.encode(scale).decode()
     return [sys.executable, "-m", "tests.bench.instructions", library, encoded, *names]
 
@@ -234,7 +234,7 @@ def _compiled(compiler: str, folder: Path) -> Path:
 
 
 def counted(folder: Path) -> Iterator[tuple[str, float]]:
-    """What was dumped: one file for each work."""
+    """Parse the dumps, one file per work."""
     for path in folder.glob("counts.*"):
         dump = _DUMP.search(path.read_text())
         if dump is not None:
@@ -246,7 +246,7 @@ def counted(folder: Path) -> Iterator[tuple[str, float]]:
 
 
 def main(library: str, encoded: str, *names: str) -> None:
-    """Do each work once unseen, then once more to be counted; its waste, too."""
+    """Run each work and its waste once uncounted, then once counted."""
     scale = msgspec.json.decode(encoded, type=Scale)
     for name in names or WORKS:
         parts = WORKS[name].make(scale)

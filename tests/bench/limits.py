@@ -1,4 +1,4 @@
-"""What the machine can do at best: the bare loops that the subjects are held against."""
+"""Baselines: the bare loops that show the limits of the machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
 
 
 def read_scan(scale: Scale) -> tuple[str, Callable[[str], object]]:
-    """Reading a file and finding its newlines: in C if there is a compiler, else in Python. With its name."""
+    """Return a function that reads a file and finds its newlines, in C if there is a compiler, and its name."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return "Python read+count (no gcc)", _read_and_count
@@ -63,7 +63,7 @@ def _read_and_count(path: str) -> int:
 
 
 def read_and_decode_live(made: Corpus) -> None:
-    """Read and decode the lines and images that are in the context, knowing where they lie."""
+    """Read and decode the lines and images of the context at known offsets."""
     decode = msgspec.json.decode
     fd = os.open(made.path, os.O_RDONLY | os.O_CLOEXEC)
     values = [decode(os.pread(fd, length, offset)) for offset, length in made.live]
@@ -75,7 +75,7 @@ def read_and_decode_live(made: Corpus) -> None:
 
 
 def bare_appends(path: Path, lines: Sequence[bytes], count: int, *, sync: bool = False) -> Callable[[], None]:
-    """A loop of `os.write` on a new file, each followed by a sync if wished."""
+    """Run a loop of `os.write` on a new file, each optionally followed by a sync."""
     fd = os.open(path, _FLAGS, 0o600)
     write, fdatasync = os.write, getattr(os, "fdatasync", os.fsync)
 
@@ -91,13 +91,13 @@ def bare_appends(path: Path, lines: Sequence[bytes], count: int, *, sync: bool =
 
 
 def synced_append(fd: int, line: bytes) -> None:
-    """One `os.write`, and the sync that makes it durable."""
+    """Run one `os.write` and the sync that makes it durable."""
     os.write(fd, line)
     getattr(os, "fdatasync", os.fsync)(fd)
 
 
 def locked_appends(path: str, lines: Sequence[bytes], count: int) -> None:
-    """The same under the file's lock, taken for each write."""
+    """Run the same loop with the file locked for each write."""
     fd = os.open(path, _FLAGS, 0o600)
     total = len(lines)
     for number in range(count):

@@ -23,7 +23,7 @@ from .scale import SEED, Scale
 
 _VERSION = 2  # of the generator
 _PROJECTS = 40
-_FULL = 5000  # sessions; a smoke run makes a few
+_FULL = 5000  # sessions; a smoke run has fewer
 _FEWER = (500, 50, 5)
 _ENGLISH = (
     "the a to of and in is it that for on with as be this are by from at or an not we can if has will which use file test "
@@ -39,7 +39,7 @@ def _sessions(scale: Scale) -> int:
 
 
 def store(scale: Scale) -> str:
-    """A folder of small sessions in project folders, made if it is not there yet."""
+    """Return a folder of small sessions in project folders; create it if missing."""
     count = _sessions(scale)
     root = Path(scale.folder, f"listing-{count}-{_VERSION}")
     if not (root / "made").exists():
@@ -56,7 +56,7 @@ def store(scale: Scale) -> str:
 
 
 def some_sessions(scale: Scale, count: int) -> str:
-    """A folder with so many of them, or as many as there are."""
+    """Return a folder with at most the given number of these sessions."""
     folder = scale.scratch() / f"sessions-{count}"
     if not folder.exists():
         folder.mkdir()
@@ -66,7 +66,7 @@ def some_sessions(scale: Scale, count: int) -> str:
 
 
 def _session(random: Random, number: int) -> Iterator[dict[str, Any]]:
-    """A question or two, tool calls with results, answers: 8 to 30 KB."""
+    """Write a session of 8 to 30 KB with questions, tool calls, results and answers."""
     at = "2026-01-01T00:00:00.000Z"
     cwd = f"/work/project-{number % _PROJECTS}"
     yield {"type": "session", "version": 3, "id": f"0199aaaa-0000-7000-8000-{number:012d}", "timestamp": at, "cwd": cwd}
@@ -107,13 +107,13 @@ def _talk(random: Random, number: int) -> Iterator[dict[str, Any]]:
 
 
 def _said(random: Random, words: int) -> str:
-    """Words; in every sixth text some are not English."""
+    """Return words; every sixth text has some that are not English."""
     vocabulary = _WORDS + _OTHERS if random.random() < 1 / 6 else _WORDS
     return " ".join(random.choices(vocabulary, k=words))
 
 
 def walk_and_stat(sessions: str) -> int:
-    """The system calls that a verified listing needs."""
+    """Make the system calls that a verified listing needs."""
     found = 0
     for folder in os.listdir(sessions):
         for name in os.listdir(f"{sessions}/{folder}"):
@@ -123,7 +123,7 @@ def walk_and_stat(sessions: str) -> int:
 
 
 def walk_and_read(sessions: str) -> int:
-    """The system calls that a first listing needs: head and tail of every file."""
+    """Make the system calls that a first listing needs: read head and tail of every file."""
     found = 0
     for folder in os.listdir(sessions):
         for name in os.listdir(f"{sessions}/{folder}"):
@@ -139,7 +139,7 @@ def walk_and_read(sessions: str) -> int:
 
 
 def list_newest(cache: str, sessions: str, shown: int = 50) -> None:
-    """What `sessile ls` does: catch up, and show the newest."""
+    """Do the work of `sessile ls`: catch up, and return the newest sessions."""
     with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
         catalog.catch_up([sessions])
         rows = catalog.list(Filter(limit=shown)).rows
@@ -152,7 +152,7 @@ def _cold(cache: str, sessions: str) -> float:
 
 
 def listing(scale: Scale) -> list[Row]:
-    """S7: thousands of sessions, with nothing in the cache and with a catalog that is verified."""
+    """S7: list thousands of sessions with an empty cache and with a verified catalog."""
     everything = _sessions(scale)
     counts = [everything, *(count for count in _FEWER if count < everything)]
     rows = {count: _listing_rows(scale, count, everything) for count in counts}
@@ -162,7 +162,7 @@ def listing(scale: Scale) -> list[Row]:
 
 
 def _listing_rows(scale: Scale, count: int, everything: int) -> list[Row]:
-    """So many sessions; what the targets say is said of all."""
+    """Return the rows for a number of sessions; targets apply to the full number."""
     sessions = store(scale) if count == everything else _fewer(scale, count)
     cold, warm = str(scale.scratch() / "cold"), str(scale.scratch() / f"warm-{count}")
     list_newest(warm, sessions)
@@ -200,7 +200,7 @@ def _listing_rows(scale: Scale, count: int, everything: int) -> list[Row]:
 
 
 def _fewer(scale: Scale, count: int) -> str:
-    """A folder with folders of so many of the sessions."""
+    """Return a folder with folders of fewer sessions."""
     folder = scale.scratch() / f"fewer-{count}"
     if not folder.exists():
         for path in sorted(Path(store(scale)).rglob("*.jsonl"), key=lambda path: path.name)[:count]:
@@ -210,7 +210,7 @@ def _fewer(scale: Scale, count: int) -> str:
 
 
 def _finding(cache: str, sessions: str, scale: Scale) -> Row:
-    """Open the session that somebody names, once the catalog has caught up."""
+    """Open a session by name with an up-to-date catalog."""
     count = _sessions(scale)
     wanted = f"0199aaaa-0000-7000-8000-{count // 2:012d}"
     with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
@@ -222,6 +222,6 @@ def _finding(cache: str, sessions: str, scale: Scale) -> Row:
 
 
 def list_once(scale: Scale) -> None:
-    """The memory of a first listing."""
+    """Do a first listing to measure its memory."""
     shutil.rmtree(scale.scratch() / "once", ignore_errors=True)
     list_newest(str(scale.scratch() / "once"), store(scale))

@@ -1,4 +1,4 @@
-"""Rounds, medians, ratios, memory, and the rows that they end in."""
+"""Rounds, medians, ratios, memory, and the rows of a result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Curve = Literal["resume", "append", "list"]
 
 
 class Rival(msgspec.Struct, omit_defaults=True):
-    """What a peer took for the work of a row; `ratio` is how many times as long as ours, `limit` how many it should be."""
+    """A peer's time for the work of a row; `ratio` is its time divided by ours, `limit` the minimum ratio."""
 
     median: float | None = None
     ratio: float | None = None
@@ -32,12 +32,12 @@ class Rival(msgspec.Struct, omit_defaults=True):
 
     @property
     def ok(self) -> bool:
-        """Whether ours is as much faster as it should be; a peer that fails is no measure."""
+        """Return whether the minimum ratio is reached; a peer that fails is not compared."""
         return self.limit is None or self.ratio is None or self.ratio >= self.limit
 
 
 class Row(msgspec.Struct, omit_defaults=True):
-    """One line of the table. `ratio` is what the target bounds; without a target the row only informs.
+    """One line of the table. `ratio` is bounded by the target; a row without a target is informative.
 
     Rows of one curve are the same work at several sizes, `at`.
     """
@@ -62,19 +62,19 @@ class Row(msgspec.Struct, omit_defaults=True):
 
     @property
     def within(self) -> bool:
-        """Whether the ratio keeps its target, if it has one."""
+        """Return whether the ratio meets its target, if any."""
         if self.limit is None or self.ratio is None:
             return True
         return self.ratio <= self.limit if self.sense == "≤" else self.ratio >= self.limit
 
     @property
     def fits(self) -> bool:
-        """Whether the memory keeps its target, if it has one."""
+        """Return whether the memory meets its target, if any."""
         return self.memory_limit_mb is None or self.memory_mb is None or self.memory_mb <= self.memory_limit_mb
 
     @property
     def ok(self) -> bool:
-        """Whether every target of the row is met; a row without one is."""
+        """Return whether every target of the row is met."""
         kept = self.within and self.fits and not self.lost and self.failed is None
         return kept and all(rival.ok for rival in self.rivals.values())
 
@@ -91,7 +91,7 @@ class Row(msgspec.Struct, omit_defaults=True):
 
 
 class Measured(msgspec.Struct):
-    """A result of the bench; nothing in it names the machine or its folders."""
+    """A result of the benchmark, without names of the machine or its folders."""
 
     day: str
     python: str
@@ -103,7 +103,7 @@ class Measured(msgspec.Struct):
 
 
 def timed(work: Callable[[], Any], units: int = 1) -> float:
-    """Seconds that one unit of the work took."""
+    """Return the seconds per unit of the work."""
     gc.collect()
     start = time.perf_counter()
     work()
@@ -111,7 +111,7 @@ def timed(work: Callable[[], Any], units: int = 1) -> float:
 
 
 def interleaved(rounds: int, **works: Work) -> dict[str, list[float]]:
-    """Each work once a round, in turning order, so that a slow minute slows all of them."""
+    """Run each work once per round in rotating order, so that a slow phase affects all of them."""
     times: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for number in range(rounds):
@@ -126,14 +126,14 @@ def median(times: Sequence[float]) -> float:
 
 
 def ratio(times: Sequence[float], baseline: Sequence[float]) -> float:
-    """The median of the ratios of all rounds."""
+    """Return the median of the ratios of all rounds."""
     return statistics.median(a / b for a, b in zip(times, baseline, strict=True))
 
 
 def peak_memory_mb() -> float:
-    """The most memory that this process has had.
+    """Return the peak memory of this process.
 
-    Linux's `ru_maxrss` also counts what the parent had when it started us, so the kernel's other figure is used there.
+    Linux's `ru_maxrss` includes the parent's memory at the fork, so another figure of the kernel is used there.
     """
     try:
         with open("/proc/self/status", encoding="ascii") as status:
@@ -144,7 +144,7 @@ def peak_memory_mb() -> float:
 
 
 def drop(path: str | os.PathLike[str]) -> None:
-    """Remove a file if it is there."""
+    """Remove a file if it exists."""
     try:
         os.unlink(path)
     except FileNotFoundError:

@@ -1,12 +1,12 @@
-"""One work of a Python project, in an environment of its own: its seconds, its memory and what it found, as JSON.
+"""Run one work of a Python project in its own environment; print seconds, memory and number of results as JSON.
 
     python peer.py list_sessions HOME
     python peer.py get_session_messages HOME SESSION_ID
-    python peer.py append FOLDER MESSAGES COUNT BEFORE       openai-agents' SQLiteSession, an item at a time
-    python peer.py turns FOLDER COUNT                        a graph of LangGraph that keeps its state with SqliteSaver
+    python peer.py append FOLDER MESSAGES COUNT BEFORE       openai-agents' SQLiteSession, one item at a time
+    python peer.py turns FOLDER COUNT                        a LangGraph graph with SqliteSaver
     python peer.py our_turns FOLDER COUNT                    the same graph with our saver
 
-Every import is where it is needed: no environment has all of them.
+Imports are local, because no environment has all packages.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _KILOBYTES = 2  # of a question, and of an answer
 
 
 def list_sessions(home: str) -> dict[str, Any]:
-    """The Claude Agent SDK's function of that name."""
+    """Call the Claude Agent SDK's function of that name."""
     return _claude("list_sessions", home)
 
 
 def get_session_messages(home: str, session_id: str) -> dict[str, Any]:
-    """The Claude Agent SDK's function of that name."""
+    """Call the Claude Agent SDK's function of that name."""
     return _claude("get_session_messages", home, session_id)
 
 
@@ -52,7 +52,7 @@ def _claude(call: str, home: str, *arguments: str) -> dict[str, Any]:
 
 
 def append(folder: str, messages: str, count: str, before: str) -> dict[str, Any]:
-    """Items added one by one, each durable when the call comes back."""
+    """Add items one by one, each durable when the call returns."""
     from agents import SQLiteSession
 
     items = [json.loads(line) for line in Path(messages).read_text().splitlines()]
@@ -72,7 +72,7 @@ def append(folder: str, messages: str, count: str, before: str) -> dict[str, Any
 
 
 def turns(folder: str, count: str) -> dict[str, Any]:
-    """Turns of a graph with LangGraph's own saver."""
+    """Run turns of a graph with LangGraph's own saver."""
     from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore[import-not-found, unused-ignore]
 
     with SqliteSaver.from_conn_string(str(Path(folder, "checkpoints.db"))) as saver:
@@ -81,7 +81,7 @@ def turns(folder: str, count: str) -> dict[str, Any]:
 
 
 def our_turns(folder: str, count: str) -> dict[str, Any]:
-    """Turns of a graph with our saver."""
+    """Run turns of a graph with our saver."""
     from sessile import Store
     from sessile.adapters.langgraph import SessileSaver
 
@@ -115,7 +115,7 @@ def _stored(folder: str) -> int:
 
 
 def _memory() -> float:
-    """The most that this process had, in megabytes."""
+    """Return the peak memory of this process in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 

@@ -1,11 +1,10 @@
-"""Other projects at the same work on the same files: which there are, how they are installed, and how they are asked.
+"""Other projects that do the same work on the same files: their versions, installation and calls.
 
-Each lies below `.cache/peers` in a version that is named here, installed by `PEERS=1`; one that is missing is skipped by name. A
-peer is asked in a process of its own, whose start does not count, and in an empty home. It tells how long the work took, how much
-memory the process had at most, and how many things it found, so that an answer that is none is not taken for a fast one.
+Peers are installed below `.cache/peers` in the versions named here by `PEERS=1`; missing ones are skipped by name. A
+peer runs in its own process, whose start does not count, and in an empty home. It returns the time of the work, the
+peak memory and the number of results, so that a wrong result is not taken for a fast one.
 
-What takes a peer long is asked once in a run, and its time is used wherever it is needed; everything else up to three times,
-ours before it each time.
+A slow work is run once, and its time is reused; other works are run up to three times, each after ours.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _HERE = Path(__file__).parent
 _INSTALL_SECONDS = 900
 _ANSWER_SECONDS = 300
 _ROUNDS = 3
-_LONG = 2.0  # seconds: an answer that took longer is kept
+_LONG = 2.0  # seconds: a slower answer is reused
 _ENOUGH = 8.0  # seconds for one peer at one work: there is no other round then
 _HEAP = "--max-old-space-size=8192"
 
 
 class Answer(msgspec.Struct):
-    """What a peer says of some work."""
+    """The result of a peer."""
 
     seconds: float
     memory_mb: float
@@ -47,18 +46,18 @@ class Answer(msgspec.Struct):
 
 
 class Failure(Exception):
-    """The peer has no answer; says why."""
+    """The peer has no result; the message says why."""
 
 
 class Package(NamedTuple):
-    """One project in one version."""
+    """A project in one version."""
 
     name: str
     npm: Sequence[str] = ()
     pip: Sequence[str] = ()
     folder: str = ""
-    module: str = ""  # of an npm package: where its sessions are managed
-    runtime: Sequence[str] = ()  # that runs it, below its folder; `node` if there is none
+    module: str = ""  # of an npm package: the module of its session manager
+    runtime: Sequence[str] = ()  # its command, below the folder; default: `node`
 
     @property
     def version(self) -> str:
@@ -70,18 +69,20 @@ class Package(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether it is there in full: npm's folders get their name at the end, environments have a mark."""
+        """Return whether it is installed completely: npm folders are renamed at the end, environments have a marker
+        file.
+        """
         return self.place.exists() if self.npm else (self.place / "ready").exists()
 
     def command(self) -> list[str]:
-        """What runs a work of it."""
+        """Return the command that runs a work."""
         if self.pip:
             return [str(self.place / "bin" / "python"), "-P", str(_HERE / "peer.py")]
         runtime = [str(self.place.joinpath(*self.runtime))] if self.runtime else ["node", _HEAP]
         return [*runtime, str(_HERE / "peer.mjs"), str(self.place / "node_modules" / self.module)]
 
     def install(self) -> str | None:
-        """Fetch it by name and version; gives the reason if that is not possible."""
+        """Install it by name and version; return the reason if that fails."""
         try:
             if self.pip:
                 self._make_environment()
@@ -118,7 +119,7 @@ PEERS = {
     for package in (
         Package(
             "pi",
-            # the newest one whose packages are all published
+            # the newest version whose packages are all published
             npm=["@earendil-works/pi-coding-agent@0.87.1"],
             folder="earendil-works-pi-coding-agent-0.87.1",
             module="@earendil-works/pi-coding-agent/dist/core/session-manager.js",
@@ -142,7 +143,7 @@ PEERS = {
 
 
 def install_missing(names: Sequence[str] = tuple(PEERS)) -> dict[str, str]:
-    """Install what is not there; gives the reasons for what cannot be had."""
+    """Install what is missing and return the reasons of failures."""
     reasons = {}
     for name in names:
         reason = None if PEERS[name].installed else PEERS[name].install()
@@ -152,7 +153,7 @@ def install_missing(names: Sequence[str] = tuple(PEERS)) -> dict[str, str]:
 
 
 def ask(scale: Scale, name: str, work: str, *arguments: str, anew: bool = False) -> Answer:
-    """What a peer says of a work; an answer that took it long is kept for the rest of the run."""
+    """Run a work of a peer; a slow result is reused for the rest of the run."""
     kept = scale.scratch() / f"answer-{hashlib.sha256(repr((name, work, arguments)).encode()).hexdigest()[:16]}"
     if kept.exists() and not anew:
         return msgspec.json.decode(kept.read_bytes(), type=Answer)
@@ -174,25 +175,25 @@ def ask(scale: Scale, name: str, work: str, *arguments: str, anew: bool = False)
 
 
 def _last_words(text: str) -> str:
-    """The line of a complaint that names the error, or its last one; without the folders of this machine."""
+    """Return the line that names the error, or the last line, without folders of this machine."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it said nothing"]
     named = [line for line in lines if "Error" in line]
     return (named or lines)[-1].replace(str(ROOT), "…")[:100]
 
 
 class Challenge(NamedTuple):
-    """A work of a peer, how many times as long as ours it should take at least, and how many things it should find."""
+    """A work of a peer, its minimum ratio to ours, and the expected number of results."""
 
     peer: str
     work: str
     arguments: Sequence[str]
     least: float | None = None
     found: int | None = None
-    as_process: bool = False  # with the start of the process, as a command has it
+    as_process: bool = False  # includes the start of the process, as for a command
 
 
 def against(scale: Scale, ours: Work, *challenges: Challenge) -> dict[str, Rival]:
-    """The peers that are there at the same work, by name; ours is done again before each."""
+    """Run the work with all installed peers; ours is repeated before each."""
     found: dict[str, Rival] = {}
     for challenge in challenges:
         if scale.peers and PEERS[challenge.peer].installed:

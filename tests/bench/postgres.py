@@ -1,9 +1,9 @@
 """S13: a store in PostgreSQL: durable appends against bare inserts, imports against a bare COPY, and resuming.
 
-The server is one of its own in a temporary folder and syncs its disk. The bare loops use the same driver, prepared statements and
+The server is started in a temporary folder and syncs to disk. The bare loops use the same driver, prepared statements,
 binary parameters, and a table of a key and a body.
 
-Everything of the database is imported where it is needed: other subjects, whose memory is measured, import this module.
+Database modules are imported late, because other subjects, whose memory is measured, import this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sessile.storage.postgres.journals import PostgresJournals
 
 _LEAST = 0.6  # of the bare inserts, and of the bare COPY
-_MOST_MS = 20  # to open a session and have its context
+_MOST_MS = 20  # to open a session and build its context
 _ENTRIES = 100_000
 _LIVE = 200  # entries between compactions
 _SAMPLES = 400
@@ -43,10 +43,10 @@ class _Bench(NamedTuple):
 
 @contextmanager
 def _server() -> Iterator[_Bench]:
-    """A server that syncs, with our tables and a bare one."""
+    """Start a server that syncs, with our tables and a bare one."""
     import psycopg
 
-    sys.path.append(str(ROOT / "tests"))  # where the rig is: we run as `tests.bench.worker`
+    sys.path.append(str(ROOT / "tests"))  # location of the rig: this runs as `tests.bench.worker`
     from postgres_rig import new_server
     from sessile.storage.postgres.database import Database
     from sessile.storage.postgres.journals import PostgresJournals
@@ -109,7 +109,7 @@ def _appends(scale: Scale, bench: _Bench) -> list[Row]:
 
 
 def _chain(messages: Sequence[dict[str, Any]], count: int) -> Iterator[bytes]:
-    """Encoded lines, each hanging from the one before."""
+    """Return encoded lines, each a child of the previous one."""
     parent = None
     for number in range(count):
         entry_id = f"{number:08x}"
@@ -149,7 +149,7 @@ def _insert_time(bench: _Bench, lines: Sequence[bytes]) -> float:
 
 
 def _fresh(bench: _Bench) -> str:
-    """Empty tables, and a path in them."""
+    """Empty the tables and return a path in them."""
     bench.bare.execute("TRUNCATE bare")
     for statement in ("TRUNCATE entry", "TRUNCATE file", "DELETE FROM name WHERE file IS NOT NULL"):
         bench.database.query(statement)
@@ -227,7 +227,7 @@ def _resumes(scale: Scale, bench: _Bench) -> Row:
 
 
 def _long(messages: Sequence[dict[str, Any]], entries: int) -> Iterator[bytes]:
-    """A session that is compacted now and then; only what is still alive of it is as long as messages are."""
+    """Write a session with periodic compactions; only its live messages have the usual length."""
     yield _HEADER
     ended = max(0, entries - 2 * _LIVE)
     said = [_SHORT] * ended + [messages[number % len(messages)] for number in range(entries - ended)]

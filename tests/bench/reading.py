@@ -21,13 +21,13 @@ _LEAVES = 8  # other leaves in one round
 
 
 def warm(made: Corpus) -> Corpus:
-    """The corpus with an index in its cache."""
+    """Return the corpus with a warm index."""
     Store(made.root, cache=made.cache).open(made.path, readonly=True).close()
     return made
 
 
 def resume(made: Corpus, *, labels: bool = True) -> Session:
-    """Open for writing, with the context and everything that a screen shows."""
+    """Open for writing, with the context and everything that a user interface shows."""
     session = Store(made.root, cache=made.cache, durability="process").open(made.path)
     context = session.context()
     assert len(context.messages) > 50 and context.models and not context.findings
@@ -111,7 +111,7 @@ def resuming(scale: Scale) -> list[Row]:
 
 
 def _rivals(scale: Scale, size: float, *, pi: float, oh_my_pi: float) -> list[Challenge]:
-    """Those who read the same file; how much faster we should be is said for the largest."""
+    """Return the peers that read the same file; the minimum ratio applies to the largest size."""
     path = corpus(scale, size).path
     largest = size == scale.large_mb
     return [
@@ -121,12 +121,12 @@ def _rivals(scale: Scale, size: float, *, pi: float, oh_my_pi: float) -> list[Ch
 
 
 def resume_once(scale: Scale) -> None:
-    """The work of S1, for its memory."""
+    """Do the work of S1 to measure its memory."""
     resume(corpus(scale, scale.large_mb)).close()
 
 
 def index_anew(made: Corpus, cache: Path) -> SessionContext:
-    """Open with an empty cache: all bytes are read, the index is made and kept."""
+    """Open with an empty cache: all bytes are read, and the index is built and saved."""
     shutil.rmtree(cache, ignore_errors=True)
     with Store(made.root, cache=cache).open(made.path, readonly=True) as session:
         return session.context()
@@ -162,7 +162,7 @@ def _indexing_row(scale: Scale, size: float, name: str, scan: Callable[[str], ob
 
 
 def index_once(scale: Scale) -> None:
-    """The work of S2, for its memory."""
+    """Do the work of S2 to measure its memory."""
     index_anew(corpus(scale, scale.large_mb), scale.scratch() / "index")
 
 
@@ -195,7 +195,7 @@ def any_leaf(scale: Scale) -> list[Row]:
 
 
 def any_leaf_once(scale: Scale) -> None:
-    """The work of S3, for its memory."""
+    """Do the work of S3 to measure its memory."""
     made = corpus(scale, scale.large_mb)
     with Store(made.root, cache=made.cache).open(made.path, readonly=True) as session:
         for leaf in made.some_ids[:50]:

@@ -1,4 +1,4 @@
-"""Why a target is missed, for the page on speed: a few sentences for each subject that was investigated."""
+"""Reasons for missed targets, for the page on speed: a few sentences for each investigated subject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole run: the corpus, every subject, the table, the result as JSON."""
+"""A whole run: the corpus, all subjects, the table, and the result as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .worker import SUBJECTS
 
 
 def prepare(scale: Scale) -> None:
-    """Make what is missing of the corpus, and throw away what an interrupted run has left."""
+    """Create missing parts of the corpus and remove leftovers of an interrupted run."""
     shutil.rmtree(scale.scratch())
     for size in reversed(scale.sizes):
         start = time.monotonic()
@@ -32,7 +32,7 @@ def prepare(scale: Scale) -> None:
 
 
 def run(scale: Scale, names: Sequence[str], done: Callable[[list[Row]], None]) -> list[Row]:
-    """The rows of these subjects; `done` has those that are there after each."""
+    """Return the rows of these subjects; `done` is called with the rows so far after each."""
     rows: list[Row] = []
     for name in names:
         start = time.monotonic()
@@ -46,7 +46,7 @@ def run(scale: Scale, names: Sequence[str], done: Callable[[list[Row]], None]) -
 
 
 def peers_rows(scale: Scale, *, install: bool) -> list[Row]:
-    """Install peers if that is wished; a row for each that does not take part."""
+    """Install missing peers on request and return a row for each that does not take part."""
     reasons = install_missing() if install else {}
     return [
         Row("peers", f"{name} {package.version}", skipped=reasons.get(name, "not installed; PEERS=1 does that"))
@@ -56,7 +56,7 @@ def peers_rows(scale: Scale, *, install: bool) -> list[Row]:
 
 
 def subject_rows(scale: Scale, name: str) -> list[Row]:
-    """The rows of one subject, the first of them with its memory."""
+    """Return the rows of one subject, the first of them with its memory."""
     rows = msgspec.convert(_worker("times", name, scale), list[Row])
     subject = SUBJECTS[name]
     if subject.once is not None and rows:
@@ -72,7 +72,7 @@ def _worker(mode: str, name: str, scale: Scale) -> Any:
 
 
 def save(scale: Scale, rows: Sequence[Row], *paths: Path) -> None:
-    """Write the result. What a file has of other subjects, measured with the same sizes, stays in it."""
+    """Write the result. Rows of other subjects in the file stay if they have the same sizes."""
     result = Measured(
         time.strftime("%Y-%m-%d"),
         platform.python_version(),
@@ -89,7 +89,7 @@ def save(scale: Scale, rows: Sequence[Row], *paths: Path) -> None:
 
 
 def _with_others(path: Path, result: Measured, rows: list[Row]) -> list[Row]:
-    """The rows, and those of a file for subjects that were not measured now, in the order of the subjects."""
+    """Merge the rows with those of other subjects in the file, in the order of the subjects."""
     try:
         before = msgspec.json.decode(path.read_bytes(), type=Measured)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -102,7 +102,7 @@ def _with_others(path: Path, result: Measured, rows: list[Row]) -> list[Row]:
 
 
 def rounded(value: Any) -> Any:
-    """Figures with four digits: more are not known."""
+    """Round figures to four digits."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
@@ -113,5 +113,5 @@ def rounded(value: Any) -> Any:
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Print progress to stderr."""
     print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""How much a run does: the full bench, or a smoke test that only shows that every subject still runs."""
+"""The sizes of a run: the full benchmark, or a smoke test that only shows that every subject runs."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ class Scale(msgspec.Struct, frozen=True):
     syncs: int = 64  # in one round
     processes: int = 8
     process_appends: int = 400  # of each process in one round
-    clients: int = 64  # of the gateway, at once
-    keys: int = 10_000  # that its store is full with
-    load_seconds: float = 2.0  # of one round of turns, as fast as they go
+    clients: int = 64  # of the gateway, concurrently
+    keys: int = 10_000  # in the full store of the gateway
+    load_seconds: float = 2.0  # of one round of turns at maximum speed
     steady_seconds: float = 10.0  # of one round of turns at a steady rate
-    peers: bool = False  # whether those that are installed take part
+    peers: bool = False  # whether installed peers take part
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """Of all sessions, the largest first."""
+        """Return the sizes of all sessions, largest first."""
         return tuple(dict.fromkeys((self.large_mb, self.middle_mb, self.small_mb, self.tiny_mb)))
 
     def scratch(self) -> Path:
-        """The folder for files that do not outlive a subject."""
+        """Return the folder for temporary files of a subject."""
         folder = Path(self.folder, "scratch")
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 
 def smoke(folder: str) -> Scale:
-    """Every subject once, on next to nothing."""
+    """Return the smallest scale that runs every subject once."""
     return Scale(
         folder=folder,
         large_mb=4,

@@ -1,4 +1,4 @@
-"""S9: filling the index, first hits in it, catching up one session, scanning what is large or many."""
+"""S9: building the index, first hits, catching up one session, and scans of large or many sessions."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _indexed_bytes(sessions: str) -> int:
 
 
 def index_all(scale: Scale, cache: str) -> None:
-    """Fill the index with every session."""
+    """Index every session."""
     shutil.rmtree(cache, ignore_errors=True)
     with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
         assert not catalog.catch_up([store(scale)], depth="index").unindexed
 
 
 def searching(scale: Scale) -> list[Row]:
-    """S9: filling the index, first hits in it, catching up one session, scanning a large one."""
+    """S9: build the index, find first hits, catch up one session, and scan a large one."""
     sessions = store(scale)
     cache = str(scale.scratch() / "search")
     megabytes = _indexed_bytes(sessions) / 1e6
@@ -80,7 +80,7 @@ def _one_changed(catalog: Catalog, sessions: str, scale: Scale) -> Row:
 
 
 def _scanning(made: Corpus, scale: Scale) -> list[Row]:
-    """Reading a large session for something that is not in it, against ripgrep and against the least that Python can do."""
+    """Scan a large session for a missing text, against ripgrep and a minimal Python loop."""
     fs = PosixFilesystem()
     needles = {
         "a substring": (Needle("nowhere to be found", case=True), ["-F", "nowhere to be found"]),
@@ -114,7 +114,7 @@ def _scanning(made: Corpus, scale: Scale) -> list[Row]:
 
 
 def _scanning_all(sessions: str, scale: Scale) -> list[Row]:
-    """Reading all sessions for a word that is in one of them, against ripgrep and against who reads them all, too."""
+    """Scan all sessions for a word in one of them, against ripgrep and a loop that reads all files."""
     fs, needle, word = PosixFilesystem(), Needle("rare7 ", case=True), "rare7 "
     paths = sorted(map(str, Path(sessions).rglob("*.jsonl")))
 
@@ -150,7 +150,7 @@ def _read_and_search(path: str) -> None:
 
 
 def search_once(scale: Scale) -> None:
-    """The memory of filling the index, a search and a scan."""
+    """Build the index, search and scan to measure the memory."""
     cache = str(scale.scratch() / "once")
     index_all(scale, cache)
     made = corpus(scale, scale.middle_mb)

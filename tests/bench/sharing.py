@@ -1,4 +1,4 @@
-"""S5, S6: appending with syncs, in bursts, from many threads and from many processes."""
+"""S5, S6: appending with syncs, in bursts, from many threads and many processes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def syncing(scale: Scale) -> list[Row]:
 
 
 def _durable_rivals(scale: Scale, messages: Sequence[dict[str, Any]]) -> dict[str, Rival]:
-    """OpenAI's SQLiteSession, whose every item is on the disk when the call comes back."""
+    """Return the time of OpenAI's SQLiteSession, which is durable after each item."""
     count = scale.syncs
     with peer_folder(scale, messages) as (folder, texts):
         return against(
@@ -182,7 +182,7 @@ Writer = Callable[[Barrier], tuple[list[str], float, float]]
 
 
 def _in_processes(count: int, writer: Writer) -> tuple[list[str], float]:
-    """Run the writer in that many processes at once: the ids that they wrote, and the seconds from first to last."""
+    """Run the writer in that many processes; return the written ids and the total seconds."""
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(count)
     pipes, children = [], []
@@ -232,7 +232,7 @@ def _bare_writer(path: str, lines: Sequence[bytes], count: int, barrier: Barrier
 
 
 def _missing(path: str, ids: list[str], expected: int) -> int:
-    """How many acknowledged entries are not in the file."""
+    """Return how many acknowledged entries are missing in the file."""
     with open(path, "rb") as file:
         found = {msgspec.json.decode(line).get("id") for line in file}
     return expected - len(found.intersection(ids))

@@ -22,7 +22,7 @@ _COMMAND = [str(Path(sys.executable).with_name("sessile"))]
 
 def _run(*command: str, cache: str, home: str) -> None:
     places = {"HOME": home, "SESSILE_CACHE": cache, "PI_CODING_AGENT_DIR": f"{home}/agent"}
-    # An installed command has its bytecode.
+    # An installed command has compiled bytecode.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | places
     done = subprocess.run(command, env=environment, capture_output=True)
     assert done.returncode == 0 and (done.stdout or command[-1] == "pass"), done.stderr
@@ -36,7 +36,7 @@ def starting(scale: Scale) -> list[Row]:
     os.makedirs(f"{home}/agent")
     os.symlink(store(scale), f"{home}/agent/sessions")
     _run(*_COMMAND, "ls", cache=cache, home=home)
-    _run(*_COMMAND, "ls", "--sort", "cost", "-n", "1", cache=cache, home=home)  # counts everything
+    _run(*_COMMAND, "ls", "--sort", "cost", "-n", "1", cache=cache, home=home)  # sorting by cost counts all sessions
     times = interleaved(
         scale.rounds,
         bare=lambda: timed(lambda: _run(*_BARE, cache=cache, home=home)),
@@ -89,7 +89,7 @@ def resuming_as_a_process(scale: Scale) -> list[Row]:
 
 
 def context_once(scale: Scale) -> None:
-    """The memory of the command."""
+    """Run the command to measure its memory."""
     from sessile.cli.command import run
 
     made = warm(corpus(scale, scale.large_mb))

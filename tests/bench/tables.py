@@ -1,7 +1,7 @@
-"""The rows as tables: for a terminal, and for a page.
+"""The rows as tables for a terminal and for a page.
 
-In a terminal, the column of a peer says how many times as long as ours it takes; `!` stands where that should be more. A page has
-the room for its time and its memory.
+In a terminal, the column of a peer is its time divided by ours; `!` marks a ratio below its target. A page also has the
+peer's time and memory.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from textwrap import wrap
 from .measure import Rival, Row
 from .peers import PEERS
 
-_WIDTH = 140  # of what stands below the table
+_WIDTH = 140  # width of the remarks below the table
 _SHORT = {"claude-sdk": "sdk", "langgraph": "graph"}
 _UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"))
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as text, one line each, and what each was held against."""
+    """Return the rows as text, one line each, and their baselines."""
     peers = peers_of(rows)
     named = (_SHORT.get(name, name) for name in peers)
     head = ("id", "work", "ours", *named, "limit", "ratio", "target", "memory", "")
@@ -30,7 +30,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def peers_of(rows: Sequence[Row]) -> list[str]:
-    """The peers that some row is compared with."""
+    """Return the peers that appear in any row."""
     found = {name for row in rows for name in row.rivals}
     return [name for name in PEERS if name in found]
 
@@ -54,22 +54,22 @@ def _cells(row: Row, peers: Sequence[str]) -> tuple[str, ...]:
 
 
 def limit_time(row: Row) -> str:
-    """What the limit of a row took."""
+    """Return the time of a row's baseline."""
     return "" if row.baseline_median is None else amount(row.baseline_median, row.unit)
 
 
 def ratio_of(row: Row) -> str:
-    """What the target of a row bounds."""
+    """Return the ratio that a row's target bounds."""
     return "" if row.ratio is None else f"{row.ratio:,.{2 if row.ratio < 100 else 0}f}"
 
 
 def target_of(row: Row) -> str:
-    """The bound of a row's ratio."""
+    """Return the limit of a row's ratio."""
     return "" if row.limit is None else f"{row.sense} {row.limit:g}"
 
 
 def memory_of(row: Row) -> str:
-    """The memory of a row with its bound; and where several wrote, how much was lost."""
+    """Return the memory of a row with its limit, and the lost entries of concurrent writers."""
     memory = "" if row.memory_mb is None else f"{row.memory_mb:.0f} MB"
     if row.memory_limit_mb is not None:
         memory += f" (≤ {row.memory_limit_mb:g})"
@@ -85,7 +85,7 @@ def _times(rival: Rival | None) -> str:
 
 
 def _remarks(rows: Sequence[Row]) -> list[str]:
-    """What the limits are, what was skipped, and which peer failed at what."""
+    """Return remarks about baselines, skipped rows and failed peers."""
     names: dict[str, list[str]] = {}
     for row in rows:
         if row.baseline and row.baseline not in names.setdefault(row.id, []):
@@ -102,7 +102,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The rows as a table of a page."""
+    """Return the rows as a Markdown table."""
     peers = peers_of(rows)
     head = ["", "work", "ours", *peers, "limit", "ratio", "target", "memory", ""]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -129,7 +129,7 @@ def _time_and_times(row: Row, rival: Rival | None) -> str:
 
 
 def amount(value: float, unit: str = "s") -> str:
-    """A figure with three digits and its unit."""
+    """Format a figure with three digits and its unit."""
     if unit != "s":
         for bound, factor, prefix in ((1e6, 1e6, " M"), (100, 1, "")):
             if value >= bound:

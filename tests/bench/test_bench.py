@@ -1,4 +1,4 @@
-"""The bench still runs; and what it would show on a quiet machine, as counts that no load can change."""
+"""The benchmark runs, and its main results hold as counts that do not depend on the machine's load."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def calls_of(fs: FaultyFilesystem, work: Callable[[], Any]) -> list[str]:
     return [call.method for call in fs.calls[before:]]
 
 
-# -- the bench
+# -- the benchmark
 
 
 IN_SHORT = ("S1", "S4", "S7")
@@ -101,7 +101,7 @@ def test_the_corpus_is_what_the_bench_says(scale: Scale) -> None:
 
 
 def in_context(made: Corpus) -> Iterator[bytes]:
-    """The live lines that give messages, the compaction first."""
+    """Return the live lines that become messages, the compaction first."""
     with open(made.path, "rb") as file:
         lines = [os.pread(file.fileno(), length, offset) for offset, length in made.live]
     spoken = (b'{"type":"message"', b'{"type":"custom_message"', b'{"type":"compaction"')
@@ -193,7 +193,7 @@ with Store(sys.argv[1], durability="process").create("/work", publish=True) as s
 
 
 def test_appends_leave_nothing_in_memory(tmp_path: Path) -> None:
-    """In a process of its own: other tests leave threads behind that need memory, too."""
+    """A separate process is used, because threads of other tests need memory too."""
     done = subprocess.run(
         [sys.executable, "-c", _GROWTH, tmp_path.resolve()], capture_output=True, text=True, check=True
     )
@@ -201,7 +201,7 @@ def test_appends_leave_nothing_in_memory(tmp_path: Path) -> None:
 
 
 def resumed(made: Corpus) -> tuple[int, int]:
-    """Bytes that a resume with a warm index reads of the journal beyond its live part, and of the index."""
+    """Return the bytes that a warm resume reads from the journal beyond its live part, and from the index."""
     Store(made.root).open(made.path, readonly=True).close()
     counting = Counting()
     with Store(made.root, fs=counting).open(made.path, readonly=True) as session:
@@ -217,5 +217,5 @@ def resumed(made: Corpus) -> tuple[int, int]:
 def test_a_resume_with_a_warm_index_reads_the_live_part_only(scale: Scale) -> None:
     small, large = (resumed(corpus(scale, size)) for size in (scale.small_mb, 20))
     assert large[0] <= small[0] + 64 * 1024
-    assert large[0] <= 1_200_000  # the header is looked for in a block of a megabyte
+    assert large[0] <= 1_200_000  # the header is searched in a block of a megabyte
     assert large[1] <= small[1] + 256 * 1024

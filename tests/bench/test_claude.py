@@ -1,4 +1,4 @@
-"""The made-up Claude Code transcripts are what the bench says, and a missing SDK is told, not passed over."""
+"""The generated Claude Code transcripts match their description, and a missing SDK is reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(scale: Scale) -> Transcript:
 
 
 def test_a_transcript_is_the_same_every_time_and_made_once(made: Transcript, scale: Scale, tmp_path: Path) -> None:
-    """Figures of two machines, or of two runs, are about the same bytes."""
+    """Results of different runs and machines are about the same bytes."""
     again = transcript(smoke(str(tmp_path)), 5)
     assert Path(again.path).read_bytes() == Path(made.path).read_bytes()
     written = Path(made.path).stat().st_mtime_ns
@@ -36,7 +36,7 @@ def test_a_transcript_is_the_same_every_time_and_made_once(made: Transcript, sca
 
 
 def test_a_transcript_has_what_the_bench_says(made: Transcript) -> None:
-    """Compactions, parallel calls whose results fan out, rows beside the conversation, a title at the end."""
+    """It has compactions, parallel calls whose results fan out, rows beside the conversation, and a title at the end."""
     rows = [json.loads(line) for line in Path(made.path).read_bytes().splitlines()]
     kinds = Counter(row["type"] for row in rows)
     assert len(rows) == made.rows and made.size == pytest.approx(5e6, rel=0.05)
@@ -52,7 +52,7 @@ def test_a_transcript_has_what_the_bench_says(made: Transcript) -> None:
 
 
 def test_the_listing_has_sessions_of_all_sizes_in_several_projects(scale: Scale) -> None:
-    """A listing of files of one size would say little."""
+    """Session sizes vary, and there are several project folders."""
     home, count = sessions(scale)
     files = list(Path(home, "projects").glob("*/*.jsonl"))
     sizes = sorted(path.stat().st_size for path in files)
@@ -61,14 +61,14 @@ def test_the_listing_has_sessions_of_all_sizes_in_several_projects(scale: Scale)
 
 
 def test_without_the_sdk_every_row_has_our_time_and_says_what_is_missing(scale: Scale) -> None:
-    """A figure that was not compared must not look like one that was."""
+    """A figure without a comparison is marked as such."""
     rows = claude.listing(scale)
     assert all(row.median and row.verdict == "skipped" and not row.rivals for row in rows)
     assert "skipped: A1 list 50 Claude sessions, warm: claude-sdk is not compared" in table(rows)
 
 
 def test_what_is_converted_back_are_the_same_bytes(made: Transcript, tmp_path: Path) -> None:
-    """The speed of a conversion that loses something is no speed."""
+    """The round trip restores the original file."""
     path = claude.convert_in(made, str(tmp_path / "root"))
     with Store(tmp_path / "root").open(path, readonly=True) as session:
         assert b"".join(converted(session, "claude", {})) == Path(made.path).read_bytes()

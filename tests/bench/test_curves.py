@@ -1,4 +1,4 @@
-"""The page on speed and its curves are what was measured, and can be read."""
+"""The page on speed and its curves match the measured result and are readable."""
 
 from __future__ import annotations
 
@@ -54,38 +54,38 @@ SAMPLE = measured(
 
 
 def test_the_committed_page_and_curves_are_what_was_measured() -> None:
-    """`python -m tests.bench.curves` makes them again."""
+    """`python -m tests.bench.curves` generates them again."""
     for path, text in pages(load()).items():
         assert path.read_text() == text, f"python -m tests.bench.curves makes {path.name} again"
 
 
 def test_what_is_committed_names_no_machine_and_no_folder() -> None:
-    """Figures are of everybody's interest, folders are not."""
+    """The committed result has no paths or host names."""
     text = MEASURED.read_text()
     assert not re.search(r'"[^"]*/(?:home|root|work|tmp|Users)/', text)
     assert os.uname().nodename not in text and len(text) < 64 * 1024
 
 
 def test_what_is_committed_is_of_a_whole_run() -> None:
-    """Every subject has a row, on sessions of full size: figures of a smoke run mean nothing."""
+    """Every subject has a row with full-size sessions, not those of a smoke run."""
     assert load().sizes_mb == [1000, 100, 10, 1]
     assert {row.id for row in load().rows} >= set(SUBJECTS)
 
 
 def test_the_table_of_a_whole_run_fits_a_wide_terminal() -> None:
-    """Every figure stands in its row."""
+    """No line is wider than 160 columns."""
     assert max(map(len, table(load().rows).splitlines())) <= 160
 
 
 def test_figures_of_small_sessions_do_not_become_a_page(tmp_path: Path) -> None:
-    """It would be read as if it were one."""
+    """The result of a smoke run is refused."""
     (tmp_path / "small.json").write_bytes(msgspec.json.encode(SAMPLE))
     with pytest.raises(SystemExit, match="full size"):
         main(str(tmp_path / "small.json"))
 
 
 def test_a_curve_and_its_table_have_the_times_of_ours_of_the_peers_and_of_the_limit() -> None:
-    """A reader who sees no picture has the same figures."""
+    """The table below a chart has the same figures as the chart."""
     made = {path.name: text for path, text in pages(SAMPLE).items()}
     assert set(made) == {"speed.md", *(f"{name}.svg" for name in PICTURES)}
     assert "| Sessile | 1.00 ms | 2.00 ms |" in made["speed.md"]
@@ -97,7 +97,7 @@ def test_a_curve_and_its_table_have_the_times_of_ours_of_the_peers_and_of_the_li
 
 
 def test_the_page_says_which_targets_are_missed_and_by_how_much() -> None:
-    """A page that only shows what is good is an advertisement."""
+    """Each missed target is listed with its ratio."""
     page = next(text for path, text in pages(SAMPLE).items() if path.name == "speed.md")
     assert "**S1, resume 10 MB**: 50.0 times as fast as pi (target: 100)." in page
     assert "**S7, list, warm**: 10.00 (target: ≤ 3)." in page
@@ -106,7 +106,7 @@ def test_the_page_says_which_targets_are_missed_and_by_how_much() -> None:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_curve_is_whole_and_readable_on_light_and_dark_ground(name: str) -> None:
-    """It is XML, has a title and a description, says what its axes are, and brings colours for both grounds."""
+    """The SVG is well-formed, and has a title, a description, axis labels and colours for both backgrounds."""
     text = (MEASURED.parent / "curves" / f"{name}.svg").read_text()
     picture = ElementTree.fromstring(text)
     texts = [element.text for element in picture.iter(f"{NAMES}text")]
@@ -116,7 +116,7 @@ def test_a_curve_is_whole_and_readable_on_light_and_dark_ground(name: str) -> No
 
 
 def test_names_at_the_end_of_curves_do_not_lie_upon_each_other() -> None:
-    """Also where all curves end at one point at the bottom."""
+    """This also holds if all curves end at one point at the bottom."""
     lines = [Line(f"line {number}", "peer", [(1, 1), (10, 1 + number / 1000)]) for number in range(6)]
     picture = ElementTree.fromstring(chart("t", "d", AXIS, AXIS, [*lines, Line("high", "ours", [(1, 1), (10, 900)])]))
     heights = sorted(
@@ -130,7 +130,7 @@ def test_names_at_the_end_of_curves_do_not_lie_upon_each_other() -> None:
 
 
 def test_steep_curves_rise_to_the_right() -> None:
-    """A decade is as long anywhere on an axis."""
+    """A decade has the same length everywhere on an axis."""
     picture = ElementTree.fromstring(chart("t", "d", AXIS, AXIS, [Line("one", "ours", [(1, 1), (10, 10), (100, 100)])]))
     dots = [(float(dot.attrib["cx"]), float(dot.attrib["cy"])) for dot in picture.iter(f"{NAMES}circle")]
     steps = [(right[0] - left[0], left[1] - right[1]) for left, right in pairwise(dots)]
@@ -138,7 +138,7 @@ def test_steep_curves_rise_to_the_right() -> None:
 
 
 def test_the_page_lies_where_it_says() -> None:
-    """Its pictures are linked by paths that exist beside it."""
+    """The linked pictures exist beside the page."""
     page = next(text for path, text in pages(load()).items() if path.name == "speed.md")
     linked = re.findall(r"\]\(([\w/.]+)\)", page)
     assert linked and all((MEASURED.parent / each).exists() for each in linked)

@@ -1,4 +1,4 @@
-"""The bench of the gateway compares what can be compared: as many syncs on both sides, of as many bytes, and honest clocks."""
+"""The benchmark of the gateway compares equal work: the same syncs and bytes on both sides, and correct clocks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from sessile.storage.filesystem import PosixFilesystem
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The server and the clients of the bench are asyncio's."""
+    """Use asyncio, as the server and the clients of the benchmark do."""
     return "asyncio"
 
 
 class Syncing(FaultyFilesystem):
-    """Notes which files are synced."""
+    """Records which files are synced."""
 
     def __init__(self) -> None:
         super().__init__(PosixFilesystem())
@@ -51,7 +51,7 @@ class Syncing(FaultyFilesystem):
 
 @pytest.mark.anyio
 async def test_a_turn_syncs_its_session_twice_and_nothing_else_but_the_counters(tmp_path: Path) -> None:
-    """The bare handler syncs twice because a turn does; counters are written once in a second, whatever is said."""
+    """The bare handler syncs twice because a turn does; counters are written at most once a second."""
     fs = Syncing()
     gateway = gateway_in(tmp_path, NEVER, store=Store(tmp_path.resolve(), fs=fs, durability="power"))
     async with running(gateway):
@@ -76,7 +76,7 @@ def test_the_sizes_are_those_of_a_message_and_its_reply(tmp_path: Path) -> None:
 async def test_the_bare_handler_syncs_each_size_into_the_file_of_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A limit that does less than it says would make every target look far away."""
+    """The baseline must do all of its declared work."""
     synced: list[int] = []
     kind = "fdatasync" if hasattr(os, "fdatasync") else "fsync"
     sync = getattr(os, kind)
@@ -96,7 +96,7 @@ async def test_the_bare_handler_syncs_each_size_into_the_file_of_the_client(
 
 
 def test_every_key_of_a_made_store_has_a_session_of_its_own(tmp_path: Path) -> None:
-    """Nobody who speaks there begins one, which would cost more than the turn."""
+    """A turn does not have to create a session, which would cost more than the turn."""
     keys = make_store(tmp_path / "root", 20)
     conversations = gateway_in(tmp_path / "root", NEVER).conversations
     bound = [conversations.resolve(key) for key in keys]
@@ -110,7 +110,7 @@ def test_every_key_of_a_made_store_has_a_session_of_its_own(tmp_path: Path) -> N
 
 @asynccontextmanager
 async def answering(answer: bytes, seconds: float = 0.0) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """A server that answers every request alike, after a while: its port, and the bodies that came."""
+    """Run a server that gives every request the same delayed answer; yield its port and the received bodies."""
     bodies: list[bytes] = []
     connections: list[asyncio.StreamWriter] = []
 
@@ -145,7 +145,7 @@ DONE = answer_of("200 OK", b'{"state":"done"}')
 
 @pytest.mark.anyio
 async def test_clients_keep_asking_until_the_time_is_over() -> None:
-    """Every turn is counted but the first of each client, and each client asks for its own key."""
+    """All turns except the first of each client are counted, and each client uses its own key."""
     async with answering(DONE, 0.01) as (port, bodies):
         seen = await load(Order(port, ["a", "b", "c"], 0.2))
     assert seen.turns == len(seen.latencies) == len(bodies) - 3
@@ -155,7 +155,7 @@ async def test_clients_keep_asking_until_the_time_is_over() -> None:
 
 @pytest.mark.anyio
 async def test_a_turn_that_was_due_has_waited_since_then() -> None:
-    """A server that is too slow for the rate must not slow the clock of its clients, too."""
+    """A slow server must not slow down the clock of its clients."""
     async with answering(DONE, 0.05) as (port, _):
         seen = await load(Order(port, ["a"], 0.2, rate=100))
     assert seen.turns == 20
@@ -164,7 +164,7 @@ async def test_a_turn_that_was_due_has_waited_since_then() -> None:
 
 @pytest.mark.anyio
 async def test_every_key_can_have_one_turn_with_fewer_clients() -> None:
-    """Ten thousand sessions are touched by some dozen clients."""
+    """A few dozen clients touch all keys."""
     async with answering(DONE) as (port, bodies):
         seen = await load(Order(port, [f"key-{number}" for number in range(30)], 0, clients=4))
     assert seen.turns == 30 == len(set(bodies))
@@ -177,7 +177,7 @@ async def test_every_key_can_have_one_turn_with_fewer_clients() -> None:
     ids=["refused", "not done"],
 )
 async def test_an_answer_that_is_none_ends_everything(answer: bytes) -> None:
-    """A refusal is quicker than a turn, and must not pass for one."""
+    """A refusal is faster than a turn and must not count as one."""
     async with answering(answer) as (port, _):
         with pytest.raises(RuntimeError, match=r"HTTP/1\.1"):
             await load(Order(port, ["a"], 0.2))
@@ -185,7 +185,7 @@ async def test_an_answer_that_is_none_ends_everything(answer: bytes) -> None:
 
 @pytest.mark.anyio
 async def test_clients_that_wait_for_a_slow_server_are_not_late_themselves() -> None:
-    """Only what they did not do in time though a connection was free says that the machine was too busy to measure."""
+    """Only delays with a free connection show that the machine was too busy to measure."""
     async with answering(DONE, 0.05) as (port, _):
         seen = await load(Order(port, ["a"], 0.2, rate=100))
     assert len(seen.late) == seen.turns == 20

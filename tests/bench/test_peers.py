@@ -1,4 +1,4 @@
-"""Peers are asked for what they do, are never taken for faster than they are, and are skipped by name where they are missing."""
+"""Peers are run on their own work, are not reported as faster than they are, and are skipped by name if missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def scale(tmp_path: Path) -> Scale:
 
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> Answering:
-    """A pi that is installed and says what it is told to; gives the works that it was asked for."""
+    """Simulate an installed pi with given answers; return the requested works."""
 
     def tell(answer: Answer) -> list[str]:
         asked: list[str] = []
@@ -47,7 +47,7 @@ def ours() -> float:
 
 
 def test_a_peer_that_takes_four_times_as_long_makes_us_four_times_as_fast(scale: Scale, answering: Answering) -> None:
-    """And a target of five is missed, in the row and in both tables."""
+    """A target of five is missed, in the row and in both tables."""
     answering(Answer(2.0, 100, 3))
     found = against(scale, ours, Challenge("pi", "resume", ["file"], 5, 3))
     assert found["pi"].ratio == 4 and found["pi"].memory_mb == 100 and not found["pi"].ok
@@ -57,7 +57,7 @@ def test_a_peer_that_takes_four_times_as_long_makes_us_four_times_as_fast(scale:
 
 
 def test_an_answer_that_is_none_is_a_failure_and_not_a_fast_peer(scale: Scale, answering: Answering) -> None:
-    """Who finds nothing has nothing to do."""
+    """A wrong number of results is a failure."""
     answering(Answer(0.001, 10, 0))
     rival = against(scale, ours, Challenge("pi", "list", ["folder"], 5, 50))["pi"]
     assert rival.ratio is None and rival.failed == "it found 0, not 50" and rival.ok
@@ -66,7 +66,7 @@ def test_an_answer_that_is_none_is_a_failure_and_not_a_fast_peer(scale: Scale, a
 
 
 def test_what_takes_long_is_asked_once_in_a_run(scale: Scale, answering: Answering) -> None:
-    """A gigabyte takes seconds, and several rows need its time; but a process that is timed as a whole runs each time."""
+    """Several rows reuse the time of a slow work; a process that is timed as a whole runs each time."""
     asked = answering(Answer(9.0, 10, 1))
     for _ in range(3):
         against(scale, ours, Challenge("pi", "resume", ["large"]))
@@ -80,7 +80,7 @@ def test_what_takes_long_is_asked_once_in_a_run(scale: Scale, answering: Answeri
 
 
 def test_a_peer_that_ends_with_an_error_tells_it(scale: Scale, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last words of a process say more than its exit code."""
+    """The last line of its output is reported."""
     monkeypatch.setattr(Package, "command", lambda self: ["sh", "-c", "echo no room >&2; exit 3"])
     with pytest.raises(Failure, match="no room"):
         ask(scale, "pi", "resume", "file")
@@ -89,7 +89,7 @@ def test_a_peer_that_ends_with_an_error_tells_it(scale: Scale, monkeypatch: pyte
 def test_peers_that_are_missing_are_skipped_by_name(
     scale: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has a row that says so, and no other row has its figures."""
+    """Each missing peer has a row, and no other row has its figures."""
     monkeypatch.setattr(peers, "CACHE", tmp_path / "nothing")
     rows = peers_rows(scale, install=False)
     assert [row.work for row in rows] == [f"{name} {package.version}" for name, package in PEERS.items()]
@@ -101,7 +101,7 @@ def test_peers_that_are_missing_are_skipped_by_name(
 @pytest.mark.peers
 @pytest.mark.parametrize("name", ["S1", "S4", "S5", "S7", "S8", "S9", "A1", "A2", "L1"])
 def test_every_peer_that_is_installed_does_its_works(scale: Scale, name: str) -> None:
-    """A peer that has moved its functions must not silently leave the table."""
+    """A peer whose functions have moved must not drop out of the table unnoticed."""
     rivals = [rival for row in subject_rows(scale, name) for rival in row.rivals.values()]
     if not rivals:
         pytest.skip("no peer for this work is installed: make bench PEERS=1")

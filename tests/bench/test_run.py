@@ -1,4 +1,4 @@
-"""A run of the bench keeps what it has: also when one subject fails, and when only one is measured again."""
+"""A run of the benchmark keeps its results if one subject fails or only one is measured again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def saved(path: Path) -> list[Row]:
 def test_a_subject_that_fails_is_told_and_does_not_end_the_others(
     scale: Scale, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Twenty minutes of figures are not lost to one error."""
+    """The rows of the other subjects are kept."""
 
     def rows_of(scale: Scale, name: str) -> list[Row]:
         if name == "S2":
@@ -56,7 +56,7 @@ def test_what_is_measured_again_takes_the_place_of_what_was_there(scale: Scale, 
 
 
 def test_figures_of_other_sizes_are_not_mixed_in(scale: Scale, tmp_path: Path) -> None:
-    """A table is of one corpus."""
+    """A result has figures of one corpus only."""
     path = tmp_path / "last.json"
     save(scale, [Row("S2", "of a large session", 2.0)], path)
     save(msgspec.structs.replace(scale, large_mb=7), [Row("S1", "of a small one", 1.0)], path)

@@ -1,4 +1,4 @@
-"""One subject in a process of its own: its times, or its memory.
+"""Run one subject in its own process, for its times or its memory.
 
 python -m tests.bench.worker times|memory SUBJECT SCALE
 """
@@ -31,7 +31,7 @@ from .scale import Scale
 
 
 class Subject(NamedTuple):
-    """What a subject measures; and, if its memory has a limit, its bare work."""
+    """The measurement of a subject and, if its memory has a limit, its bare work."""
 
     times: Callable[[Scale], list[Row]]
     once: Callable[[Scale], None] | None = None
@@ -65,7 +65,7 @@ SUBJECTS: dict[str, Subject] = {
 
 
 def main(mode: str, name: str, encoded: str) -> None:
-    """Do it and print the result as JSON."""
+    """Run the subject and print the result as JSON."""
     scale = msgspec.json.decode(encoded, type=Scale)
     subject = SUBJECTS[name]
     result: list[Row] | float

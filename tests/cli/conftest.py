@@ -1,4 +1,4 @@
-"""The command as its user runs it: in this process for speed, with a home of its own."""
+"""Fixtures that run the command in this process, or in its own, with an isolated home."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from sessile import Store
 from sessile.cli.command import run
 from sessile.demo.corpus import make_demo
 
-NOW = 1_763_200_000.0  # seconds; the demo's sessions lie before it
+NOW = 1_763_200_000.0  # seconds; the sessions of the demo are older
 
 
 class Done(NamedTuple):
-    """What a command printed, and its exit code."""
+    """The output and exit code of a command."""
 
     code: int
     out: str
@@ -32,13 +32,13 @@ class Done(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """Its document."""
+        """Return the parsed JSON document from stdout."""
         return json.loads(self.out)
 
 
 Command = Callable[..., Done]
 
-# Runs the command in a process of its own: with a limit on the size of files, and with a note of the memory that it took.
+# Runs the command in its own process with a limit on the file size, and records its peak memory.
 _APART = """
 import resource, sys
 from pathlib import Path
@@ -62,7 +62,7 @@ sys.exit(code)
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home, an own cache, a plain environment."""
+    """Return an empty home with its own cache and a plain environment."""
     folder = tmp_path / "home"
     folder.mkdir()
     for name in (
@@ -84,7 +84,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def sessile(home: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs the command with some arguments."""
+    """Return a function that runs the command with the given arguments."""
 
     def call(*arguments: str) -> Done:
         capsys.readouterr()
@@ -97,7 +97,7 @@ def sessile(home: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture(scope="session")
 def demo_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo, written once."""
+    """Write the demo store once per session and return its root."""
     root = tmp_path_factory.mktemp("demo") / "root"
     make_demo(Store(root, clock=lambda: NOW))
     return root
@@ -105,7 +105,7 @@ def demo_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def demo(home: Path, demo_root: Path) -> Path:
-    """The demo as one's own store, to change at will; without the one of 20,000 entries."""
+    """Return a writable copy of the demo store, without the session of 20,000 entries."""
     root = home / ".sessile"
     shutil.copytree(demo_root, root, ignore=_large)
     return root
@@ -116,7 +116,7 @@ def _large(folder: str, names: list[str]) -> list[str]:
 
 
 class Apart(NamedTuple):
-    """What a process printed, its exit code, and the megabytes that it took; `None` where nobody could note them."""
+    """The output, exit code and peak memory in megabytes of a process; memory is `None` if it was not recorded."""
 
     code: int
     out: str
@@ -127,7 +127,7 @@ class Apart(NamedTuple):
 def apart(
     report: Path, *arguments: str, environment: Mapping[str, str] | None = None, limit: int = -1, stdin: str = ""
 ) -> Apart:
-    """Run the command in a process of its own; `limit` is the size that no file may outgrow."""
+    """Run the command in its own process; `limit` is the maximum file size."""
     command = [sys.executable, "-c", _APART, str(limit), str(report), *arguments]
     done = subprocess.run(
         command, input=stdin.encode(), capture_output=True, env={**os.environ, **(environment or {})}, timeout=100
@@ -137,7 +137,7 @@ def apart(
 
 
 def at_a_terminal(arguments: list[str], environment: Mapping[str, str], typed: str = "", *, notes: bool = True) -> str:
-    """What the command prints to a terminal at which somebody types; without `notes`, only what it puts on stdout."""
+    """Return what the command prints to an interactive terminal; without `notes`, only stdout."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "sessile.cli.main", *arguments]
     with subprocess.Popen(
@@ -165,9 +165,9 @@ def at_a_terminal(arguments: list[str], environment: Mapping[str, str], typed: s
 
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own, to be interrupted; it ends with the test, whatever happens."""
+    """Run the command in its own process so that a test can interrupt it; it is always ended with the test."""
     command = [sys.executable, "-m", "sessile.cli.main", *arguments]
-    # A test run in the background ignores Ctrl-C, and what it starts would do so, too.
+    # A test run in the background ignores Ctrl-C, and its child processes would inherit that.
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_interruptible
     ) as run:

@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, as `sessile serve` starts it."""
+"""Run a gateway in its own process with `sessile serve`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 
 class Serving(NamedTuple):
-    """A gateway that runs, and what it told when it began."""
+    """A running gateway and its startup message."""
 
     process: subprocess.Popen[str]
     told: dict[str, Any]
@@ -35,7 +35,7 @@ class Serving(NamedTuple):
         return Path(self.told["tokenFile"]).read_text().strip()
 
     def get(self, path: str, token: str | None = None) -> tuple[int, bytes]:
-        """Status and body of a path, asked as anybody could."""
+        """Return status and body of an unauthenticated GET request."""
         connection = http.client.HTTPConnection(*self.place, timeout=10)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
@@ -45,7 +45,7 @@ class Serving(NamedTuple):
             connection.close()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
-        """End it by a signal: its exit code, and what else it printed."""
+        """Send a signal and return the exit code and the remaining output."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=15)
         return self.process.returncode, out, err
@@ -53,7 +53,7 @@ class Serving(NamedTuple):
 
 @contextmanager
 def serving(root: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Serving]:
-    """A gateway on a free port; it ends with the test, whatever happens."""
+    """Run a gateway on a free port; it is always ended with the test."""
     command = [
         sys.executable,
         "-m",
@@ -86,5 +86,5 @@ def serving(root: Path, *arguments: str, environment: Mapping[str, str] | None =
 
 
 def _interruptible() -> None:
-    """A test run in the background ignores Ctrl-C, and what it starts would do so, too."""
+    """Restore the default handling of Ctrl-C, which a test run in the background ignores."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

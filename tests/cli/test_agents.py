@@ -1,4 +1,4 @@
-"""Sub-agents in the command: that a session has some, what each is, how one is read; and the worktrees of a project."""
+"""Sub-agents in the command line (listing, details, reading) and the worktrees of a project."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 def put(path: Path, name: str, text: str, cwd: str = "/work", **members: Any) -> Path:
-    """A transcript of Claude Code with a question and an answer."""
+    """Write a Claude Code transcript with a question and an answer."""
     base: Json = {"sessionId": SESSION, "cwd": cwd, "timestamp": "2026-05-01T10:00:00.000Z", **members}
     answer = {"role": "assistant", "content": [{"type": "text", "text": f"answer of {name}"}]}
     rows = [
@@ -37,7 +37,7 @@ def put(path: Path, name: str, text: str, cwd: str = "/work", **members: Any) ->
 
 @pytest.fixture
 def session(home: Path) -> Path:
-    """A session with a sub-agent that has a sidecar, one that has none, and one in a run of a workflow."""
+    """Return a session with three sub-agents: one with a sidecar, one without, and one in a workflow run."""
     path = put(home / ".claude" / "projects" / "-work" / f"{SESSION}.jsonl", "main", "the question")
     folder = path.with_suffix("") / "subagents"
     put(folder / "agent-abc1.jsonl", "abc1", "explore", isSidechain=True, agentId="abc1")
@@ -53,7 +53,7 @@ def session(home: Path) -> Path:
 
 @pytest.mark.mission("C5")
 def test_a_session_says_which_sub_agents_it_has(sessile: Command, session: Path) -> None:
-    """Name, type, messages and description; what a missing or broken sidecar leaves unknown is said, and not made up."""
+    """Name, type, messages and description are shown; values of a missing or broken sidecar are reported as unknown."""
     done = sessile("show", SESSION, "--agents")
     assert done.code == 0
     assert done.out == "agent-abc1\tExplore\t2\tlook\\x1b[31m around\nagent-abd2\t\t2\t\nagent-wf\t\t2\t\n"
@@ -69,7 +69,7 @@ def test_a_session_says_which_sub_agents_it_has(sessile: Command, session: Path)
 
 @pytest.mark.mission("C5")
 def test_a_tree_and_a_transcript_tell_of_sub_agents(sessile: Command, session: Path) -> None:
-    """The tree lists them below the branches, a transcript says how many there are and how to see them."""
+    """The tree lists sub-agents below the branches; a transcript shows their number and how to list them."""
     done = sessile("tree", SESSION)
     assert done.code == 0
     assert "\n3 sub-agents\n  agent-abc1  Explore  2 messages  look\\x1b[31m around\n" in done.out
@@ -81,7 +81,7 @@ def test_a_tree_and_a_transcript_tell_of_sub_agents(sessile: Command, session: P
 
 
 def test_of_many_unknown_sub_agents_the_rest_is_counted(sessile: Command, session: Path) -> None:
-    """Three are told one by one."""
+    """Three unknown sub-agents are named, the others are counted."""
     for number in range(5):
         put(session.with_suffix("") / "subagents" / f"agent-z{number}.jsonl", f"z{number}", "x")
     done = sessile("show", SESSION, "--agents")
@@ -89,7 +89,7 @@ def test_of_many_unknown_sub_agents_the_rest_is_counted(sessile: Command, sessio
 
 
 def test_a_session_without_sub_agents_says_so(sessile: Command, session: Path, home: Path) -> None:
-    """Code 1, as for any question that finds nothing; the tree and the transcript say nothing of them."""
+    """Listing them exits with code 1; the tree and the transcript do not mention sub-agents."""
     alone = put(home / ".claude" / "projects" / "-work" / f"1{SESSION[1:]}.jsonl", "alone", "hello")
     done = sessile("show", str(alone), "--agents")
     assert (done.code, done.out) == (1, "") and "no sub-agents" in done.err
@@ -101,7 +101,7 @@ def test_a_session_without_sub_agents_says_so(sessile: Command, session: Path, h
     "name", [f"{SESSION}/agent-abc1", "0f4e8b1c/agent-abc", "@last/agent-abc1", "the question/agent-abc"]
 )
 def test_a_sub_agent_is_read_by_its_name_behind_that_of_its_session(sessile: Command, session: Path, name: str) -> None:
-    """The beginning of the name is enough; entries and branches are named as ever."""
+    """A prefix of the sub-agent's name is enough; entries and branches are addressed as usual."""
     session.touch()
     done = sessile("show", name, "--json")
     assert done.code == 0
@@ -111,7 +111,7 @@ def test_a_sub_agent_is_read_by_its_name_behind_that_of_its_session(sessile: Com
 
 
 def test_a_name_of_no_or_of_several_sub_agents_is_an_error(sessile: Command, session: Path) -> None:
-    """With what there is; so is one of no session, and a path that leads nowhere."""
+    """Unknown and ambiguous sub-agents, unknown sessions and missing paths are errors that list the candidates."""
     done = sessile("show", f"{SESSION}/agent-x")
     assert done.code == 3 and "--agents" in done.err
     done = sessile("show", f"{SESSION}/agent-ab")
@@ -123,14 +123,14 @@ def test_a_name_of_no_or_of_several_sub_agents_is_an_error(sessile: Command, ses
 
 
 def test_a_file_that_is_there_is_meant(sessile: Command, session: Path) -> None:
-    """Whatever its name would say otherwise."""
+    """The path of an existing file is used as a file, even if it looks like the address of a sub-agent."""
     path = session.with_suffix("") / "subagents" / "agent-abc1.jsonl"
     assert [entry["id"] for entry in sessile("show", str(path), "--json").json["items"]] == ["abc1-u", "abc1-a"]
 
 
 @pytest.mark.mission("C5")
 def test_a_listing_nests_sub_agents_below_their_session(sessile: Command, session: Path) -> None:
-    """Also where their folder lies between; without --tree they are counted as hidden."""
+    """Sub-agents in a nested folder are included; without --tree they are counted as hidden."""
     rows = [line.split("\t")[0] for line in sessile("ls", "--tree").out.splitlines()]
     assert rows[0] == SESSION and set(rows[1:]) >= {"agent-abc1", "agent-abd2"}
     done = sessile("ls")
@@ -138,7 +138,7 @@ def test_a_listing_nests_sub_agents_below_their_session(sessile: Command, sessio
 
 
 def test_reading_sub_agents_changes_nothing(sessile: Command, session: Path, home: Path) -> None:
-    """No byte, no time, no file."""
+    """No file, content or modification time changes."""
 
     def files() -> dict[str, tuple[bytes, int]]:
         found = (path for path in (home / ".claude").rglob("*") if path.is_file())
@@ -151,7 +151,7 @@ def test_reading_sub_agents_changes_nothing(sessile: Command, session: Path, hom
 
 
 def test_a_program_finds_sub_agents_too(session: Path, home: Path, tmp_path: Path) -> None:
-    """By the same names; those of our own sessions have no sidecars, and nothing is missing."""
+    """The library resolves the same names; sub-agents of native sessions have no sidecars, which is not a problem."""
     store = Store(tmp_path / "store")
     projects = str(home / ".claude" / "projects")
     with Library(store, [Source("claude", f"{home}/.claude", projects)]) as library:
@@ -173,7 +173,7 @@ def test_a_program_finds_sub_agents_too(session: Path, home: Path, tmp_path: Pat
 
 
 def test_addresses_of_sub_agents() -> None:
-    """A session, a slash, and a name that begins as theirs do; a path to a file is none."""
+    """An address is a session, a slash and the name of a sub-agent; the path of a file is not an address."""
     assert sub_agent("webhook retries/agent-a1") == ("webhook retries", "agent-a1")
     assert sub_agent("/x/y.jsonl/agent-a") == ("/x/y.jsonl", "agent-a")
     for other in ("webhook", "x/y", "/agent-a", "x/agent-a.jsonl", "agent-a"):
@@ -190,7 +190,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture
 def repository(home: Path, tmp_path: Path) -> Path:
-    """A repository with a worktree, with a session in each, in a folder of each, and elsewhere."""
+    """Return a repository with a worktree, with sessions in both, in a subfolder of each, and elsewhere."""
     main, other = tmp_path / "repo", tmp_path / "other tree"
     main.mkdir()
     git(main, "init")
@@ -212,7 +212,9 @@ def numbers(sessile: Command, *arguments: str) -> set[str]:
 def test_the_sessions_of_a_repository_are_those_of_its_worktrees_too(
     sessile: Command, repository: Path, tmp_path: Path
 ) -> None:
-    """From whichever of them one asks; a folder means the same one in the others; other folders are not meant."""
+    """They are listed from each worktree; a subfolder selects the same subfolder in all worktrees, and no other
+    folders.
+    """
     assert numbers(sessile, "-p", str(repository)) == {"0", "1", "2", "3"}
     assert numbers(sessile, "-p", str(tmp_path / "other tree")) == {"0", "1", "2", "3"}
     assert numbers(sessile, "-p", str(repository / "sub")) == {"2", "3"}
@@ -223,7 +225,7 @@ def test_the_sessions_of_a_repository_are_those_of_its_worktrees_too(
 def test_sessions_of_a_worktree_that_is_gone_are_listed_as_long_as_git_knows_it(
     sessile: Command, repository: Path, tmp_path: Path
 ) -> None:
-    """Its folder may be removed before its sessions are."""
+    """The worktree's folder may be removed before its sessions are."""
     (tmp_path / "other tree" / "sub").rmdir()
     (tmp_path / "other tree").rename(tmp_path / "moved")
     assert numbers(sessile, "-p", str(repository)) == {"0", "1", "2", "3"}
@@ -233,7 +235,7 @@ def test_sessions_of_a_worktree_that_is_gone_are_listed_as_long_as_git_knows_it(
 def test_a_git_that_does_not_answer_is_told(
     sessile: Command, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    """The sessions of the folder itself are listed."""
+    """The failure is reported, and the sessions of the folder itself are listed."""
     programs = tmp_path / "bin"
     programs.mkdir()
     if trouble != "missing":
@@ -250,7 +252,7 @@ def test_a_git_that_does_not_answer_is_told(
 def test_outside_of_a_repository_no_git_is_run(
     sessile: Command, session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even looked for."""
+    """Git is not even looked up."""
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     done = sessile("ls", "-p", "/work")
     assert done.code == 0 and SESSION in done.out and "git" not in done.err

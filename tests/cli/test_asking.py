@@ -1,4 +1,4 @@
-"""`sessile status`, `sessions` and `send`: the same with the gateway of this store, with another, and without one if possible."""
+"""`sessile status`, `sessions` and `send` with the local gateway, a remote gateway, and no gateway."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOSTILE = "red \x1b[31m\x9b2J\u202e end"
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """One gateway for all tests here; each uses conversations of its own."""
+    """Return a gateway shared by all tests of this module; each test uses its own conversations."""
     folder = tmp_path_factory.mktemp("asked")
     (folder / "own.toml").write_text("[session]\nmainKey = 'main'\n[models.providers.echo]\nmodels = []\n")
     with serving(folder / "root", "--config", str(folder / "own.toml")) as running:
@@ -33,7 +33,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture
 def here(gateway: Serving) -> list[str]:
-    """The options that name its store."""
+    """Return the options that select the gateway's store."""
     return ["--root", gateway.told["root"]]
 
 
@@ -42,13 +42,13 @@ def here(gateway: Serving) -> list[str]:
 
 @pytest.mark.mission("Y1")
 def test_a_message_is_answered_on_stdout(sessile: Command, here: list[str]) -> None:
-    """Words are joined by spaces; nothing else is on stdout."""
+    """Words are joined by spaces, and stdout contains only the reply."""
     done = sessile(*here, "send", "--key", "words", "hello", "there")
     assert (done.code, done.out) == (0, "hello there\n")
 
 
 def test_a_message_may_come_from_stdin(sessile: Command, here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its lines; an empty one is refused."""
+    """Line breaks are kept; an empty message is refused."""
     monkeypatch.setattr("sys.stdin", io.StringIO("one\ntwo\n"))
     assert sessile(*here, "send", "--key", "stdin").out.split() == ["one", "two"]
     monkeypatch.setattr("sys.stdin", io.StringIO("  \n"))
@@ -59,14 +59,14 @@ def test_a_message_may_come_from_stdin(sessile: Command, here: list[str], monkey
 @pytest.mark.promise("P37")
 @pytest.mark.parametrize("how", ["", "--plain", "--json"])
 def test_a_reply_cannot_drive_the_terminal(sessile: Command, here: list[str], how: str) -> None:
-    """What the agent says is shown so that it does nothing."""
+    """Control characters in a reply are escaped."""
     done = sessile(*here, "send", "--key", "hostile", *([how] if how else []), HOSTILE)
     assert done.code == 0 and "red" in done.out and "end" in done.out
     assert not set("\x1b\x9b\u202e") & set(done.out + done.err)
 
 
 def test_a_message_can_name_its_chat_instead_of_a_key(sessile: Command, here: list[str]) -> None:
-    """A group has a conversation of its own; a key and a chat at once are refused."""
+    """A group has its own conversation; a key together with a chat is refused."""
     chat = ["--channel", "telegram", "--chat-type", "group", "--peer", "-77"]
     sent = sessile(*here, "send", "--json", *chat, "hi all").json
     assert sent["schema"] == "sessile.send/1" and sent["key"] == "agent:main:telegram:group:-77"
@@ -75,21 +75,21 @@ def test_a_message_can_name_its_chat_instead_of_a_key(sessile: Command, here: li
 
 
 def test_who_does_not_wait_gets_the_turn(sessile: Command, here: list[str]) -> None:
-    """Its id is on stdout, and the message is answered all the same."""
+    """With no waiting, stdout contains the id of the turn, and the message is still answered."""
     done = sessile(*here, "send", "--key", "later", "--no-wait", "some time")
     assert done.code == 0 and len(done.out.split()) == 1 and "agent:main:later" in done.err
     assert sessile(*here, "send", "--key", "later", "again").out == "again\n"
 
 
 def test_commands_are_answered_like_messages(sessile: Command, here: list[str]) -> None:
-    """`/status` in a conversation, and a command that does not exist in it."""
+    """`/status` and an unknown command are answered in the conversation."""
     sessile(*here, "send", "--key", "commands", "hello")
     assert "Session: agent:main:commands" in sessile(*here, "send", "--key", "commands", "/status").out
 
 
 @contextmanager
 def breaking(place: tuple[str, int], after: int) -> Iterator[tuple[str, list[bytes]]]:
-    """An address before a gateway at which the first connection breaks behind so many bytes; and what passed on each."""
+    """Yield the address of a proxy that cuts the first connection after some bytes, and the traffic of each connection."""
     passed: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as door:
 
@@ -106,7 +106,7 @@ def breaking(place: tuple[str, int], after: int) -> Iterator[tuple[str, list[byt
 
 
 def _copied(client: socket.socket, server: socket.socket, limit: int) -> bytes:
-    """Pass a request on, and so many bytes of the answer."""
+    """Pass on a request and at most the given number of bytes of the response."""
     for side in (client, server):
         side.settimeout(0.2)
     request, answer = b"", b""
@@ -117,7 +117,7 @@ def _copied(client: socket.socket, server: socket.socket, limit: int) -> bytes:
         try:
             piece = server.recv(min(limit - len(answer), 65536))
         except TimeoutError:
-            break  # the answer is whole
+            break  # the response is complete
         client.sendall(piece)
         answer += piece
     return answer
@@ -126,7 +126,7 @@ def _copied(client: socket.socket, server: socket.socket, limit: int) -> bytes:
 @pytest.mark.mission("Y1")
 @pytest.mark.parametrize("after", [0, 150, 1000])
 def test_a_connection_that_breaks_says_nothing_twice(sessile: Command, gateway: Serving, after: int) -> None:
-    """The message is sent again under its name: one message is stored, and each word of the reply is printed once."""
+    """The message is resent with its idempotency key: it is stored once, and the reply is printed once."""
     key = f"broken-{after}"
     with breaking(gateway.place, after) as (url, passed):
         named = ["--url", url, "--token-file", gateway.told["tokenFile"]]
@@ -145,7 +145,7 @@ def test_a_connection_that_breaks_says_nothing_twice(sessile: Command, gateway: 
 def test_a_gateway_that_does_not_come_back_is_said_to_keep_what_has_come(
     sessile: Command, gateway: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind the words that came, which end with their line."""
+    """The partial reply is printed with a final newline, and the error reports that the rest is kept."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     door = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{door.getsockname()[1]}"
@@ -155,7 +155,7 @@ def test_a_gateway_that_does_not_come_back_is_said_to_keep_what_has_come(
         door.close()
         with client:
             asked = client.recv(65536)
-            while b"hello" not in asked:  # who closes before all has come breaks the connection off
+            while b"hello" not in asked:  # closing earlier would reset the connection
                 asked += client.recv(65536)
             client.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 999\r\n\r\n")
             client.sendall(b'event: delta\ndata: {"text": "some words"}\n\n')
@@ -175,7 +175,7 @@ def test_a_gateway_that_does_not_come_back_is_said_to_keep_what_has_come(
 def test_the_list_is_the_same_from_the_gateway_the_store_and_elsewhere(
     sessile: Command, gateway: Serving, here: list[str], home: Path
 ) -> None:
-    """The documented document, newest first; what nobody knows is null."""
+    """The documented JSON is returned, newest first; unknown values are null."""
     sent = sessile(*here, "send", "--json", "--key", "listed", "hello").json
     document = sessile(*here, "sessions", "--json").json
     assert document["schema"] == "sessile.sessions/1" and document["activeMinutes"] is None
@@ -187,12 +187,12 @@ def test_the_list_is_the_same_from_the_gateway_the_store_and_elsewhere(
     assert first["contextWindow"] is None and first["ageMs"] >= 0
     named = ["--url", gateway.url, "--token-file", gateway.told["tokenFile"]]
     assert _keys(sessile("sessions", "--json", *named).json) == _keys(document)
-    assert sessile("sessions", "--json").json["sessions"] == []  # one's own store is another
+    assert sessile("sessions", "--json").json["sessions"] == []  # a different local store
 
 
 @pytest.mark.mission("Y12")
 def test_without_a_gateway_the_store_itself_is_read(sessile: Command, home: Path) -> None:
-    """The same document and table; a broken store file is told, and the last good copy is shown."""
+    """The JSON and the table are the same; a broken store file is reported, and the last good copy is shown."""
     store = Store(home / ".sessile")
     with Conversations(store, workspace=lambda agent: str(home / agent)) as conversations:
         conversations.resolve("agent:ops:night")
@@ -210,7 +210,7 @@ def test_without_a_gateway_the_store_itself_is_read(sessile: Command, home: Path
 
 @pytest.mark.mission("Y12")
 def test_only_active_ones_are_listed_if_asked_for(sessile: Command, home: Path) -> None:
-    """What is hidden is counted; nothing left is exit code 1; no number below one is taken."""
+    """Hidden conversations are counted, an empty result exits with code 1, and numbers below one are refused."""
     old = Store(home / ".sessile", clock=lambda: 1_700_000_000.0)
     with Conversations(old, workspace=lambda _: str(home)) as conversations:
         conversations.resolve("old")
@@ -233,7 +233,7 @@ def _keys(document: dict[str, object]) -> list[str]:
 
 
 def test_the_table_has_the_documented_columns(home: Path) -> None:
-    """At a terminal, with heads."""
+    """A terminal also gets the column headers."""
     with Conversations(Store(home / ".sessile"), workspace=lambda _: str(home)) as conversations:
         conversations.resolve("main")
     head = at_a_terminal(["sessions"], {"COLUMNS": "140"}).splitlines()[0]
@@ -247,7 +247,7 @@ def test_the_table_has_the_documented_columns(home: Path) -> None:
 def test_status_tells_host_store_turns_and_how_full_conversations_are(
     sessile: Command, gateway: Serving, here: list[str]
 ) -> None:
-    """For a person, and as a document; of one conversation the lines of /status."""
+    """Text and JSON are supported; with a key, the lines of /status are printed."""
     used = sessile(*here, "send", "--json", "--key", "full", "hello").json["reply"]["usage"]["totalTokens"]
     told = sessile(*here, "status").out
     for part in (gateway.url, gateway.told["root"], "agent:main:full", f"{used}/unknown\t0"):
@@ -264,7 +264,7 @@ def test_status_tells_host_store_turns_and_how_full_conversations_are(
 
 @pytest.mark.mission("Y1", "Y12")
 def test_without_a_gateway_status_says_so_and_what_to_do(sessile: Command) -> None:
-    """Exit code 3, on stderr, as a document for programs."""
+    """The command exits with code 3 and writes the error to stderr, as JSON on request."""
     done = sessile("status")
     assert (done.code, done.out) == (3, "") and "sessile serve" in done.err
     report = json.loads(sessile("status", "--json").err)
@@ -277,7 +277,7 @@ def test_without_a_gateway_status_says_so_and_what_to_do(sessile: Command) -> No
 
 @pytest.mark.mission("Y1")
 def test_remote_mode_works_the_same(sessile: Command, gateway: Serving, tmp_path: Path) -> None:
-    """A client with an address and a file of the token needs nothing else of the other machine."""
+    """A client needs only the address and a token file."""
     token = tmp_path / "there.token"
     token.write_text(gateway.token)
     token.chmod(0o600)
@@ -289,7 +289,7 @@ def test_remote_mode_works_the_same(sessile: Command, gateway: Serving, tmp_path
 
 @pytest.mark.promise("P33")
 def test_a_wrong_token_gets_nothing_and_is_not_told(sessile: Command, gateway: Serving, tmp_path: Path) -> None:
-    """Exit code 7; neither token is in what is printed."""
+    """The command exits with code 7 and prints neither token."""
     token = tmp_path / "wrong.token"
     token.write_text("w" * 43)
     token.chmod(0o600)
@@ -313,7 +313,7 @@ def test_a_wrong_token_gets_nothing_and_is_not_told(sessile: Command, gateway: S
 def test_what_cannot_be_asked_is_said_so(
     sessile: Command, home: Path, options: list[str], code: int, told: str
 ) -> None:
-    """With what is needed."""
+    """The error names what is missing."""
     (home / "token").write_text("t" * 43)
     (home / "token").chmod(0o600)
     done = sessile("status", *options)

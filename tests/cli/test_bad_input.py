@@ -1,4 +1,4 @@
-"""Input that nobody should give: names that mean nothing or too much, files that are no sessions, sessions that are broken."""
+"""Invalid input: unknown and ambiguous names, files that are not sessions, and broken sessions."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _short(arguments: list[str]) -> str:
 
 @pytest.fixture
 def pi(home: Path) -> Path:
-    """The folder in which pi keeps the sessions of a project."""
+    """Return the folder in which pi stores the sessions of a project."""
     folder = home / ".pi/agent/sessions/--work-app--"
     folder.mkdir(parents=True)
     return folder
 
 
 def failed(done: Done | Apart, code: int, told: str) -> None:
-    """It ended with that code, a message that says so, a hint, and nothing else."""
+    """Assert the exit code, an error message and a hint, and no other output."""
     assert done.code == code, done
     assert "sessile: " in done.err and told in done.err and "Traceback" not in done.err, done
 
@@ -60,14 +60,14 @@ def failed(done: Done | Apart, code: int, told: str) -> None:
 
 @pytest.mark.parametrize("verb", LOOKING)
 def test_an_unknown_id_is_not_found(sessile: Command, pi: Path, verb: str) -> None:
-    """The message repeats it, the hint says where to look, nothing is printed."""
+    """The message repeats the id, the hint says where to look, and stdout is empty."""
     done = sessile(verb, "0123456789ab")
     failed(done, 3, '"0123456789ab"')
     assert "hint: run `sessile ls`" in done.err and done.out == ""
 
 
 def test_an_ambiguous_prefix_lists_candidates_newest_first(sessile: Command, pi: Path) -> None:
-    """With titles and projects, for people and for programs; a longer prefix is enough."""
+    """Candidates have titles and projects, as text and as JSON; a longer prefix is accepted."""
     for number in range(3):
         path = write_file(pi / f"{number}.jsonl", header(f"abcd000{number}", title=f"Title {number}"), said("e1", None))
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
@@ -82,7 +82,7 @@ def test_an_ambiguous_prefix_lists_candidates_newest_first(sessile: Command, pi:
 
 
 def test_of_very_many_candidates_the_newest_are_listed_and_the_rest_counted(sessile: Command, pi: Path) -> None:
-    """Nobody reads a thousand lines, and nobody should think that there are no more."""
+    """The list is limited, and the message says how many candidates are missing."""
     for number in range(30):
         write_file(pi / f"{number}.jsonl", header(f"abcd{number:04}", title="x" * 5000), said("e1", None))
     done = sessile("show", "abcd")
@@ -96,7 +96,7 @@ def test_of_very_many_candidates_the_newest_are_listed_and_the_rest_counted(sess
     [("", 2), (" ", 2), ("#", 2), ("#e1", 2), ("@", 3), ("@last-1", 3), ("@here", 3), ("@last-9999999999", 3)],
 )
 def test_a_name_that_means_nothing_is_said_to(sessile: Command, pi: Path, name: str, code: int) -> None:
-    """An empty name is wrong use; one that leads nowhere is not found."""
+    """An empty name is a usage error; an unknown name is not found."""
     for verb in LOOKING:
         done = sessile(verb, name)
         failed(done, code, "session")
@@ -107,7 +107,7 @@ def test_a_name_that_means_nothing_is_said_to(sessile: Command, pi: Path, name: 
     "name", ["\x1b]0;owned\x07", "a\rb\nc", "\u202egnp", "x\x00y", "\udcff\udcfe\udcff\udcff", "x" * 10_000]
 )
 def test_a_name_of_control_characters_is_shown_without_them(sessile: Command, pi: Path, name: str) -> None:
-    """It is not found, the message can be read, and it cannot drive a terminal."""
+    """The name is not found, and the message escapes its control characters."""
     done = sessile("show", name)
     failed(done, 3, "session not found")
     assert all(char.isprintable() for line in done.err.splitlines() for char in line)
@@ -118,17 +118,17 @@ def test_a_name_of_control_characters_is_shown_without_them(sessile: Command, pi
     "name", ["../../etc/passwd", "%2e%2e/", "..%2f..%2fetc", "/etc/../etc/nothing", "a\0b/c", "~nobody/x"]
 )
 def test_names_that_look_like_paths_lead_nowhere_else(sessile: Command, pi: Path, name: str) -> None:
-    """A path is a path: it is not decoded, not searched for, and not made."""
+    """A path is not decoded, searched for or created."""
     failed(sessile("show", name), 3, "file not found" if "/" in name else "session not found")
 
 
 def test_names_from_stdin_are_as_good_as_others(home: Path, pi: Path, tmp_path: Path) -> None:
-    """Nothing, an empty line, a NUL and a name that is not found: each is said, none is a traceback."""
+    """Empty input, an empty line, a NUL and an unknown name are reported without a traceback."""
     for given, code in (("", 2), ("\n\n", 2), ("a\0b\n", 3), ("nothing-like-it\tmore\n", 3)):
         failed(apart(tmp_path / "report", "show", "-", stdin=given), code, "session")
 
 
-# -- files that are no sessions
+# -- files that are not sessions
 
 
 def _folder(path: Path) -> None:
@@ -141,7 +141,7 @@ def _loop(path: Path) -> None:
 
 
 def _socket(path: Path) -> None:
-    os.chdir(path.parent)  # the names of sockets are short
+    os.chdir(path.parent)  # paths of sockets must be short
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(path.name)
 
@@ -159,7 +159,7 @@ NO_SESSIONS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("kind", NO_SESSIONS)
 @pytest.mark.parametrize("arguments", ALL, ids=_short)
 def test_what_is_no_file_is_no_session(sessile: Command, home: Path, kind: str, arguments: list[str]) -> None:
-    """Nobody waits for a pipe, reads a device to its end, or follows links in circles."""
+    """The command does not block on a pipe, read a device to its end or follow circular links."""
     path = home / "x.jsonl"
     NO_SESSIONS[kind](path)
     done = sessile(*(argument.format(path) for argument in arguments))
@@ -181,7 +181,7 @@ ELSE = {
 @pytest.mark.parametrize("kind", ELSE)
 @pytest.mark.parametrize("arguments", [a for a in ALL if a[0] not in ("rename", "repair")], ids=_short)
 def test_a_file_of_something_else_is_no_session(sessile: Command, home: Path, kind: str, arguments: list[str]) -> None:
-    """It is said so, with the code for damage, and the file stays as it is."""
+    """The command exits with the code for damage and leaves the file unchanged."""
     path = home / "x.jsonl"
     path.write_bytes(ELSE[kind])
     done = sessile(*(argument.format(path) for argument in arguments))
@@ -190,7 +190,7 @@ def test_a_file_of_something_else_is_no_session(sessile: Command, home: Path, ki
 
 
 def test_a_link_to_a_session_is_followed_when_somebody_names_it(sessile: Command, home: Path, pi: Path) -> None:
-    """As every other program does; and a file may have # and @ in its name."""
+    """A named link is followed; file names may contain # and @."""
     write_file(home / "c#@x.jsonl", header("abcdef01"), said("e1", None, "here I am"))
     (home / "link.jsonl").symlink_to(home / "c#@x.jsonl")
     for name in ("link.jsonl", "./c#@x.jsonl", "./c#@x.jsonl#e1"):
@@ -199,7 +199,7 @@ def test_a_link_to_a_session_is_followed_when_somebody_names_it(sessile: Command
 
 @pytest.mark.skipif(ROOT, reason="nothing is unreadable for root")
 def test_what_cannot_be_read_is_said_and_does_not_hide_the_rest(sessile: Command, pi: Path) -> None:
-    """An unreadable file and an unreadable folder beside sessions that can be read."""
+    """An unreadable file and an unreadable folder are reported, and readable sessions beside them are listed."""
     write_file(pi / "good.jsonl", header("good0001"), said("e1", None, "a needle"))
     bad = Path(write_file(pi / "bad.jsonl", header("bad00001"), said("e1", None)))
     closed = pi.parent / "--closed--"
@@ -224,7 +224,7 @@ def test_what_cannot_be_read_is_said_and_does_not_hide_the_rest(sessile: Command
 
 
 def broken(path: Path) -> str:
-    """A session with a circle, a parent that is not there, an id that is there twice, a parent that comes later."""
+    """Return a session with a cycle, a missing parent, a duplicate id and a parent that comes later."""
     return write_file(
         path,
         header("broken01"),
@@ -251,7 +251,7 @@ def broken(path: Path) -> str:
 def test_circles_orphans_and_doubles_are_shown_as_far_as_they_go(
     sessile: Command, home: Path, arguments: list[str], form: str
 ) -> None:
-    """Every verb ends, says what is wrong, gives what there is, and changes nothing."""
+    """Every verb ends, reports the damage, shows what can be read, and changes nothing."""
     path = broken(home / "x.jsonl")
     before = Path(path).read_bytes()
     done = sessile(*(argument.format(path) for argument in arguments), *([form] if form else []))
@@ -263,7 +263,7 @@ def test_circles_orphans_and_doubles_are_shown_as_far_as_they_go(
 
 
 def test_thousands_of_findings_are_counted_not_told(sessile: Command, home: Path) -> None:
-    """Three are told, the rest is a number; the whole list is what `check` is for."""
+    """Three findings are shown and the rest is counted; `check` lists all."""
     path = write_file(home / "x.jsonl", header("damaged1"), said("e1", None, "still here"), *["{broken"] * 20_000)
     done = sessile("show", path)
     assert done.code == 5 and "still here" in done.out
@@ -275,7 +275,7 @@ def test_thousands_of_findings_are_counted_not_told(sessile: Command, home: Path
 def test_a_title_of_a_megabyte_is_cut_at_a_terminal_and_whole_in_documents(
     home: Path, pi: Path, sessile: Command
 ) -> None:
-    """Nothing is wider than the terminal, in whichever verb."""
+    """No verb prints a line that is wider than the terminal."""
     title = "title " * 200_000
     named = entry("session_info", "e2", "e1", name=title)
     write_file(pi / "x.jsonl", header("longname", title=title[:900_000]), said("e1", None, "a needle"), named)
@@ -296,7 +296,7 @@ def test_a_title_of_a_megabyte_is_cut_at_a_terminal_and_whole_in_documents(
 
 
 def test_ten_thousand_labels_are_all_there(sessile: Command, home: Path) -> None:
-    """The newest wins where two entries have one name; the tree shows each."""
+    """The tree shows every label; if two entries share a label, the newest wins."""
     labels = [
         entry("label", f"l{n}", f"l{n - 1}" if n else "e1", targetId="e1", label=f"name-{n}") for n in range(10_000)
     ]
@@ -313,7 +313,7 @@ def test_ten_thousand_labels_are_all_there(sessile: Command, home: Path) -> None
 def test_a_session_that_grows_while_it_is_exported_is_whole(
     sessile: Command, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was appended meanwhile is in the export or not; a line is never half there, a secret never unredacted."""
+    """Entries appended during an export are included or not, but never cut, and secrets are always redacted."""
     path = write_file(
         home / "x.jsonl", header("growing1"), *(said(f"e{n}", f"e{n - 1}" if n else None) for n in range(200))
     )
@@ -335,7 +335,7 @@ def test_a_session_that_grows_while_it_is_exported_is_whole(
 
 
 def test_a_session_that_is_deleted_or_replaced_while_it_is_followed(home: Path, tmp_path: Path) -> None:
-    """Deleted, it is said so, with the code for what is not there; replaced by itself, it goes on."""
+    """A deleted session ends the command with the code for "not found"; a replaced one is followed further."""
     path = write_file(home / "x.jsonl", header("followed"), said("e1", None, "the beginning"))
     command = [sys.executable, "-m", "sessile.cli.main", "show", path, "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
@@ -358,7 +358,7 @@ def test_a_session_that_is_deleted_or_replaced_while_it_is_followed(home: Path, 
 def test_a_session_that_is_deleted_while_it_is_searched_is_left_out(
     sessile: Command, pi: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are still found, and it is said which one was not searched."""
+    """The other sessions are searched, and the message names the one that was not."""
     for number in range(3):
         write_file(pi / f"{number}.jsonl", header(f"search0{number}"), said("e1", None, "a needle"))
     sessile("ls")
@@ -376,7 +376,7 @@ def test_a_session_that_is_deleted_while_it_is_searched_is_left_out(
 
 
 def test_it_waits_for_nobody(home: Path, pi: Path, tmp_path: Path) -> None:
-    """With stdin at its end, `resume` takes the last session of this folder instead of asking."""
+    """With stdin closed, `resume` takes the last session of this folder instead of asking."""
     write_file(pi / "x.jsonl", header("resumed1", cwd=str(home)), said("e1", None))
     began = time.monotonic()
     done = apart(tmp_path / "report", "resume", "--print")
@@ -384,6 +384,6 @@ def test_it_waits_for_nobody(home: Path, pi: Path, tmp_path: Path) -> None:
 
 
 def test_hints_name_the_verbs_of_the_store_that_was_asked(sessile: Command) -> None:
-    """Without --demo they would show another one, in which there is nothing of what was asked for."""
+    """A hint repeats --demo, because the session is not in the default store."""
     asked = sessile("--demo", "show", "zzzz")
     assert asked.code == 3 and "hint: run `sessile --demo ls` to list the sessions" in asked.err

@@ -1,4 +1,4 @@
-"""Surroundings that fail: the catalog, the cache, the disk, the memory, the terminal, and a person who interrupts."""
+"""Failing surroundings: the catalog, the cache, the disk, memory, the terminal, and interruptions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sessions import dumps, header, snapshot, write_file
 from .conftest import Command, apart, at_a_terminal, running
 
 ROOT = os.geteuid() == 0
-ENOUGH = 200  # megabytes that a command may take, whatever it reads
+ENOUGH = 200  # megabytes that a command may use, whatever it reads
 WEBHOOK = "6513270e"
 DAMAGED = "00cc10cc"
 
 
 def cache_of(home: Path) -> Path:
-    """The cache folder of these tests."""
+    """Return the cache folder of these tests."""
     return home.parent / "cache"
 
 
@@ -80,7 +80,7 @@ SPOILED: dict[str, Callable[[Path], object]] = {
 
 
 def test_a_spoiled_catalog_changes_no_answer(sessile: Command, home: Path, demo: Path) -> None:
-    """It is a cache: whatever happens to it, the same sessions are listed and the same words found."""
+    """The catalog is a cache: listing and searching return the same results without it."""
     asked = [["ls", "--sort", "cost", "-A"], ["search", "tenacity", "-o"], ["stats", "models"]]
     before = [sessile(*question).out for question in asked]
     assert all(before)
@@ -97,7 +97,7 @@ def test_a_spoiled_catalog_changes_no_answer(sessile: Command, home: Path, demo:
 
 
 def test_a_catalog_that_somebody_holds_makes_nobody_wait_for_long(home: Path, demo: Path, tmp_path: Path) -> None:
-    """Another process holds its lock: the answer is complete, and it is said that nothing was kept."""
+    """While another process holds the lock, the result is complete and a note says that it was not cached."""
     cache = cache_of(home)
     cache.mkdir(mode=0o700)
     with open(cache / "catalog.lock", "w") as held:
@@ -113,7 +113,7 @@ def test_a_catalog_that_somebody_holds_makes_nobody_wait_for_long(home: Path, de
 def test_a_cache_that_cannot_be_used_is_said_and_done_without(
     sessile: Command, home: Path, demo: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Listing, searching and reading work; nothing of the person's is touched."""
+    """Listing, searching and reading work, and no file of the user is touched."""
     cache = cache_of(home)
     if what == "file":
         cache.write_text("a file of somebody")
@@ -144,7 +144,7 @@ def test_a_cache_that_cannot_be_used_is_said_and_done_without(
     "arguments", [["ls"], ["search", "tenacity"], ["stats", "tools"], ["tree", WEBHOOK], ["show", WEBHOOK]]
 )
 def test_looking_needs_no_room_on_the_disk(home: Path, demo: Path, tmp_path: Path, arguments: list[str]) -> None:
-    """A full disk keeps the catalog from being kept, and nothing else."""
+    """On a full disk only the catalog is not saved."""
     done = apart(tmp_path / "report", *arguments, limit=0)
     assert done.code == 0 and done.out and "Traceback" not in done.err, done
 
@@ -168,7 +168,7 @@ def test_looking_needs_no_room_on_the_disk(home: Path, demo: Path, tmp_path: Pat
 def test_writing_to_a_full_disk_fails_and_loses_nothing(
     sessile: Command, home: Path, demo: Path, tmp_path: Path, arguments: list[str], limit: int
 ) -> None:
-    """The code for storage, a message with a hint; no half file, every byte that was there still is."""
+    """The command exits with the storage code and a hint, leaves no partial file, and keeps all existing bytes."""
     before = {path: kept for path, (_, _, kept) in snapshot(demo / "sessions").items()}
     done = apart(tmp_path / "report", *arguments, limit=limit)
     assert done.code == 8 and "Traceback" not in done.err, done
@@ -180,7 +180,7 @@ def test_writing_to_a_full_disk_fails_and_loses_nothing(
 
 
 def test_output_that_has_nowhere_to_go_is_an_error(home: Path, demo: Path) -> None:
-    """A full disk behind stdout is said on stderr; a closed stdout is nobody's error."""
+    """A full disk behind stdout is reported on stderr; a closed stdout is not an error."""
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     for arguments in (["ls"], ["show", WEBHOOK, "--json"], ["export", WEBHOOK, "-o", "-"], ["--help"]):
@@ -195,7 +195,7 @@ def test_output_that_has_nowhere_to_go_is_an_error(home: Path, demo: Path) -> No
 
 @pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_crash(home: Path, demo: Path, closing: str) -> None:
-    """Whichever of the three is closed: the exit code is right and there is no traceback."""
+    """With any of the three streams closed, the exit code is right and there is no traceback."""
     for arguments, code in {"ls": 0, "show zzzz-nothing": 3, "show -": 2, "resume --print": 3}.items():
         command = f"{sys.executable} -m sessile.cli.main {arguments} {closing}"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -204,14 +204,14 @@ def test_closed_streams_are_no_crash(home: Path, demo: Path, closing: str) -> No
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
 def test_another_alphabet_is_no_crash(home: Path, demo: Path, tmp_path: Path, encoding: str) -> None:
-    """What a terminal cannot show is written as an escape."""
+    """Characters that the terminal cannot encode are escaped."""
     for arguments in (["ls"], ["tree", WEBHOOK], ["show", "购物车"], ["search", "购物车"]):
         done = apart(tmp_path / "report", *arguments, environment={"PYTHONIOENCODING": encoding})
         assert done.code == 0 and done.out and "Traceback" not in done.err, (arguments, done)
 
 
 def test_a_dumb_terminal_gets_no_sequences(home: Path, demo: Path) -> None:
-    """No colours, no bar, no cursor: TERM=dumb is for editors and logs."""
+    """With TERM=dumb there are no colours, progress bars or cursor movements."""
     for arguments in (["ls"], ["search", "tenacity"], ["show", WEBHOOK, "--no-pager"], []):
         assert "\x1b" not in at_a_terminal(arguments, {"TERM": "dumb", "NO_COLOR": ""}), arguments
 
@@ -220,7 +220,7 @@ def test_a_dumb_terminal_gets_no_sequences(home: Path, demo: Path) -> None:
     "columns", [1, 100, *(pytest.param(columns, marks=pytest.mark.long) for columns in (60, 1000))]
 )
 def test_no_line_is_wider_than_the_terminal(home: Path, demo: Path, columns: int) -> None:
-    """Numbers are never cut for it: where they do not fit, a row is told in words. Forty columns are the least."""
+    """Numbers are never cut: a row that does not fit is written as words. The minimum width is 40 columns."""
     for arguments in (["ls"], ["ls", "-l", "-A"], ["stats", "models"], ["du"], ["search", "tenacity"], []):
         environment = {"COLUMNS": str(columns), "LINES": "50", "NO_COLOR": "1"}
         printed = at_a_terminal(arguments, environment, notes=False)
@@ -233,14 +233,14 @@ def test_no_line_is_wider_than_the_terminal(home: Path, demo: Path, columns: int
     ids=lambda value: value.get("HOME") if isinstance(value, dict) else "",
 )
 def test_a_home_that_is_none(home: Path, tmp_path: Path, environment: Mapping[str, str], code: int) -> None:
-    """Looking needs no home that is there; one that cannot be meant is wrong use. Nothing is made for the sake of looking."""
+    """Reading works without an existing home and creates nothing; an invalid home is a usage error."""
     done = apart(tmp_path / "report", environment=environment)
     assert done.code == code and "Traceback" not in done.err, done
     assert not Path("/nowhere").exists()
 
 
 def test_a_home_that_nothing_can_be_written_to(home: Path, tmp_path: Path) -> None:
-    """Writing fails with the code for storage, and says where."""
+    """Writing fails with the storage code and names the path."""
     failed = apart(tmp_path / "report", "sources", "add", str(tmp_path), environment={"HOME": "/dev/null"})
     assert failed.code == 8 and "/dev/null" in failed.err and "hint: " in failed.err
 
@@ -249,7 +249,7 @@ def test_a_home_that_nothing_can_be_written_to(home: Path, tmp_path: Path) -> No
 
 
 def large(path: Path, entries: int, text: str = "some words of a prompt ") -> str:
-    """A session of so many entries, written as fast as a disk can."""
+    """Write a session with the given number of entries, as fast as possible."""
     with open(path, "w", encoding="utf-8") as file:
         file.write(dumps(header("a1a1a1a1-large")) + "\n")
         parent = None
@@ -261,7 +261,7 @@ def large(path: Path, entries: int, text: str = "some words of a prompt ") -> st
 
 
 def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:
-    """Wait until something is there; the process must not have ended before."""
+    """Wait until a condition holds; the process must still be running."""
     deadline = time.monotonic() + 30
     while not there():
         assert run.poll() is None and time.monotonic() < deadline
@@ -269,7 +269,7 @@ def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:
 
 
 def interrupted(run: subprocess.Popen[str]) -> None:
-    """Press Ctrl-C; it ends at once, says so, and has the code for that."""
+    """Send Ctrl-C and assert that the process ends at once with its message and exit code."""
     began = time.monotonic()
     run.send_signal(signal.SIGINT)
     _, err = run.communicate(timeout=20)
@@ -278,7 +278,7 @@ def interrupted(run: subprocess.Popen[str]) -> None:
 
 
 def test_interrupting_an_export_leaves_nothing_behind(home: Path, tmp_path: Path) -> None:
-    """No half file, no temporary one, and the session as it was."""
+    """There is no partial or temporary file, and the session is unchanged."""
     path = large(home / "x.jsonl", 20_000)
     before = Path(path).read_bytes()
     with running("export", path, "-o", "out.html") as run:
@@ -289,7 +289,7 @@ def test_interrupting_an_export_leaves_nothing_behind(home: Path, tmp_path: Path
 
 
 def test_interrupting_the_indexing_leaves_a_usable_index(home: Path, tmp_path: Path) -> None:
-    """What was indexed stays, the next search goes on, and finds everything."""
+    """The part that was indexed stays, and the next search continues and finds everything."""
     folder = home / ".pi/agent/sessions/--w--"
     folder.mkdir(parents=True)
     for number in range(12):
@@ -304,7 +304,7 @@ def test_interrupting_the_indexing_leaves_a_usable_index(home: Path, tmp_path: P
 
 
 def test_interrupting_what_follows_is_how_it_ends(home: Path) -> None:
-    """Ctrl-C is the only way, and no failure."""
+    """Ctrl-C is the normal way to end it, not a failure."""
     path = write_file(home / "x.jsonl", header("followed"), said("e1", None, "the beginning"))
     with running("show", path, "-f") as run:
         assert run.stderr is not None and "following" in run.stderr.readline()
@@ -315,7 +315,7 @@ def test_interrupting_what_follows_is_how_it_ends(home: Path) -> None:
     "arguments", ["show x.jsonl", "export x.jsonl -o -", "export x.jsonl -t jsonl -o -", "show x.jsonl --json"]
 )
 def test_a_reader_who_has_seen_enough_is_no_error(home: Path, demo: Path, arguments: str) -> None:
-    """The pipe is closed in the middle; nothing is said, and the code is that of a closed pipe."""
+    """A pipe that is closed early causes no message, and the exit code is that of a closed pipe."""
     large(home / "x.jsonl", 3000)
     command = f"{sys.executable} -m sessile.cli.main {arguments}"
     done = subprocess.run(["sh", "-c", f"({command}; echo $? >&2) | head -c 10"], capture_output=True, text=True)
@@ -328,7 +328,7 @@ def test_a_reader_who_has_seen_enough_is_no_error(home: Path, demo: Path, argume
 
 @pytest.mark.parametrize("content", ["zeros", pytest.param("text", marks=pytest.mark.long)])
 def test_a_line_of_200_megabytes_is_a_finding_and_takes_no_memory(home: Path, tmp_path: Path, content: str) -> None:
-    """It is over the limit: what stands before and behind it is shown, searched and exported; it is told where it is."""
+    """The line is over the limit: its position is reported, and the lines around it are shown, searched and exported."""
     path = home / ".sessile/sessions/--w--/x.jsonl"
     path.parent.mkdir(parents=True, mode=0o700)
     with open(path, "wb") as file:
@@ -371,7 +371,7 @@ def test_a_line_of_200_megabytes_is_a_finding_and_takes_no_memory(home: Path, tm
     ],
 )
 def test_a_session_of_100_000_entries_fits(home: Path, tmp_path: Path, arguments: str, seconds: int) -> None:
-    """In memory and in time, for every verb that reads all of it."""
+    """Every verb that reads the whole session stays within the memory and time limits."""
     path = large(home / "x.jsonl", 100_000)
     verb, *options = arguments.split()
     began = time.monotonic()
@@ -382,7 +382,7 @@ def test_a_session_of_100_000_entries_fits(home: Path, tmp_path: Path, arguments
 
 
 def test_a_session_of_20_000_entries_is_read_in_little_memory(home: Path, tmp_path: Path) -> None:
-    """What is shown is read as it is needed."""
+    """Entries are read only when they are shown."""
     path = large(home / "x.jsonl", 20_000, "many words " * 100)
     for arguments in (["tree", path], ["show", path, "--tail", "5"], ["show", path, "--json"], ["check", path]):
         done = apart(tmp_path / "report", *arguments)

@@ -24,7 +24,7 @@ def _files(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.mission("B6")
 def test_prune_shows_first_and_undo_brings_back(sessile: Command, demo: Path) -> None:
-    """Nothing moves without --apply; what moved is in the trash, and comes back as it was."""
+    """Nothing moves without --apply; pruned sessions go to the trash and are restored unchanged."""
     before = _files(demo)
     shown = sessile("prune", "--older-than", "40d")
     assert shown.code == 0 and "--apply" in shown.err and _files(demo) == before
@@ -44,7 +44,7 @@ def test_prune_shows_first_and_undo_brings_back(sessile: Command, demo: Path) ->
 def test_what_check_could_not_read_is_in_its_code_and_its_document(
     sessile: Command, demo: Path, tmp_path: Path
 ) -> None:
-    """One that cannot be read does not keep the others from being read, and does not pass for sound."""
+    """An unreadable session is reported as such, and the others are still checked."""
     good = next(path for path in demo.rglob(f"*{WEBHOOK}.jsonl"))
     done = sessile("check", WEBHOOK, str(good), "--json")
     assert done.code == 0 and done.json["failed"] == [] and len(done.json["items"]) == 2
@@ -57,7 +57,7 @@ def test_what_check_could_not_read_is_in_its_code_and_its_document(
 def test_the_worst_that_check_met_is_its_code_in_whatever_order(
     sessile: Command, demo: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
 ) -> None:
-    """A disk that failed is worse than a damaged session."""
+    """A disk failure ranks above a damaged session."""
 
     def checked(store: Store, path: str) -> Report:
         if WEBHOOK in path:
@@ -69,7 +69,7 @@ def test_the_worst_that_check_met_is_its_code_in_whatever_order(
 
 
 def test_pinned_and_recent_sessions_are_always_spared(sessile: Command, demo: Path) -> None:
-    """Whatever the rule says; and it is said why."""
+    """They are spared by every rule, and the reason is printed."""
     sessile("pin", WEBHOOK)
     plan = sessile("prune", "--older-than", "1d", "--json").json
     assert WEBHOOK not in [item["id"] for item in plan["items"]]
@@ -83,7 +83,7 @@ def test_pinned_and_recent_sessions_are_always_spared(sessile: Command, demo: Pa
 
 
 def test_a_session_that_was_just_used_goes_if_it_is_named_with_recent(sessile: Command, demo: Path) -> None:
-    """Whoever names one that is spared is told how; a rule never means such sessions."""
+    """The error for a recent session names the --recent option; rules never select recent sessions."""
     name = sessile("fork", WEBHOOK, "--json").json["id"]
     spared = sessile("rm", name, "--apply")
     assert "skipped: 1 used within the last day; pass --recent to include them" in spared.err and spared.code == 1
@@ -93,7 +93,7 @@ def test_a_session_that_was_just_used_goes_if_it_is_named_with_recent(sessile: C
 
 
 def test_a_session_is_removed_by_name_and_restored_by_token(sessile: Command, demo: Path) -> None:
-    """`rm` is prune with a name."""
+    """`rm` is an alias of `prune` with a name."""
     before = _files(demo)
     assert sessile("rm", "terraform drift").code == 0
     assert _files(demo) == before
@@ -104,17 +104,17 @@ def test_a_session_is_removed_by_name_and_restored_by_token(sessile: Command, de
 
 
 def test_emptying_the_trash_shows_first(sessile: Command, demo: Path) -> None:
-    """It is the only verb that removes for good."""
+    """Emptying the trash is the only permanent deletion."""
     sessile("rm", "terraform drift", "--apply")
     assert sessile("trash", "empty").code == 0
     assert len(sessile("trash", "--json").json["items"]) == 1
-    assert sessile("trash", "empty", "--older-than", "30d", "--apply").code == 1  # too young
+    assert sessile("trash", "empty", "--older-than", "30d", "--apply").code == 1  # too recent
     assert sessile("trash", "empty", "--apply").code == 0
     assert sessile("trash").code == 1
 
 
 def test_other_agents_sessions_are_not_pruned_by_the_way(sessile: Command, home: Path) -> None:
-    """A rule means one's own store; who wants more has to name it."""
+    """A rule applies to the native store; sessions of other agents must be named."""
     with Store(home / ".pi" / "agent", clock=lambda: 1e9).create("/x", title="Theirs", publish=True) as session:
         path = Path(session.path)
     os.utime(path, (1e9, 1e9))
@@ -123,7 +123,7 @@ def test_other_agents_sessions_are_not_pruned_by_the_way(sessile: Command, home:
 
 
 def test_disk_use(sessile: Command, demo: Path) -> None:
-    """By kind, and the largest sessions of all agents."""
+    """Disk use is shown by kind, with the largest sessions of all agents."""
     document = sessile("du", "--json").json
     assert document["store"]["session_bytes"] > 0 and document["total"] >= document["store"]["session_bytes"]
     sizes = [item["size"] for item in document["items"]]
@@ -132,12 +132,12 @@ def test_disk_use(sessile: Command, demo: Path) -> None:
 
 
 def test_unnamed_blobs_are_swept_to_the_trash(sessile: Command, demo: Path) -> None:
-    """Only those that nothing names and that are old enough."""
+    """Only unreferenced blobs that are old enough are removed."""
     assert sessile("prune", "--blobs").code == 1
 
 
 def test_check_says_what_is_wrong_and_changes_nothing(sessile: Command, demo: Path) -> None:
-    """Code 5 for damage, with line and offset; 0 for a sound one."""
+    """Damage exits with code 5 and shows line and offset; a sound session exits with 0."""
     before = _files(demo)
     done = sessile("check", DAMAGED, "--json")
     assert done.code == 5
@@ -150,7 +150,7 @@ def test_check_says_what_is_wrong_and_changes_nothing(sessile: Command, demo: Pa
 
 
 def test_repair_shows_first_and_keeps_the_file_as_it_was(sessile: Command, demo: Path) -> None:
-    """Afterwards nothing is damaged, and the old bytes are where it says."""
+    """After the repair there is no damage, and the original bytes are in the reported backup."""
     (path,) = demo.rglob(f"*{DAMAGED}*.jsonl")
     before = path.read_bytes()
     assert sessile("repair", DAMAGED).code == 0 and path.read_bytes() == before
@@ -161,7 +161,7 @@ def test_repair_shows_first_and_keeps_the_file_as_it_was(sessile: Command, demo:
 
 
 def test_repair_of_another_agents_file_needs_to_be_said(sessile: Command, demo: Path, home: Path) -> None:
-    """Code 7 without --in-place."""
+    """Without --in-place it exits with code 7."""
     (path,) = demo.rglob(f"*{DAMAGED}*.jsonl")
     foreign = home / "copy.jsonl"
     shutil.copy(path, foreign)
@@ -172,7 +172,7 @@ def test_repair_of_another_agents_file_needs_to_be_said(sessile: Command, demo: 
 
 
 def test_doctor_finds_damaged_sessions_and_says_what_to_do(sessile: Command, demo: Path) -> None:
-    """Each with the command that mends it."""
+    """Each finding has the command that repairs it."""
     done = sessile("doctor")
     assert done.code == 5
     assert f"sessile repair {DAMAGED}" in done.out and "unreadable line" in done.out
@@ -180,7 +180,7 @@ def test_doctor_finds_damaged_sessions_and_says_what_to_do(sessile: Command, dem
 
 
 def test_an_unreadable_file_and_folder_are_reported(sessile: Command, demo: Path) -> None:
-    """A listing goes on without them, and says so."""
+    """The listing continues without them and reports them."""
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     path.write_bytes(b"\x00" * 100)
     listing = sessile("ls")

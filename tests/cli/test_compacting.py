@@ -1,4 +1,4 @@
-"""`sessile compact`, and the context as providers take it."""
+"""`sessile compact`, and the context in the formats of providers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEBHOOK = "6513270e"
 
 @pytest.mark.mission("Y9")
 def test_a_session_is_compacted_without_a_model_and_nothing_is_lost(sessile: Command, demo: Path) -> None:
-    """The plan says what would happen; then one entry more, a smaller context, and where the rest is."""
+    """The plan is shown first; then there is one more entry, a smaller context and a reference to the original entries."""
     before = sessile("show", WEBHOOK, "--json").json
     plan = sessile("compact", WEBHOOK, "--keep", "50", "--plan", "--json").json
     assert plan["status"] == "planned" and plan["summed_up"] > 0
@@ -32,7 +32,7 @@ def test_a_session_is_compacted_without_a_model_and_nothing_is_lost(sessile: Com
 
 
 def test_a_command_or_an_endpoint_can_sum_up(sessile: Command, demo: Path) -> None:
-    """Instructions reach it; a bad summary changes nothing."""
+    """It receives the instructions; an invalid summary changes nothing."""
     script = "import sys; text = sys.stdin.read(); print('SUM', 'mind the gap' in text)"
     command = f"command:{sys.executable} -c {script!r}"
     said = sessile("compact", WEBHOOK, "--keep", "50", "--with", command, "mind", "the", "gap")
@@ -47,7 +47,7 @@ def test_a_command_or_an_endpoint_can_sum_up(sessile: Command, demo: Path) -> No
 
 @pytest.mark.parametrize("name", ["nobody", "openai/", "ftp://x", "gemini/x"])
 def test_whoever_is_not_known_is_refused(sessile: Command, demo: Path, name: str) -> None:
-    """Before anything is read."""
+    """An unknown summarizer is a usage error."""
     refused = sessile("compact", WEBHOOK, "--with", name)
     assert refused.code == 2 and f"invalid summarizer {name!r}" in refused.err
 
@@ -56,7 +56,7 @@ def test_whoever_is_not_known_is_refused(sessile: Command, demo: Path, name: str
 @pytest.mark.mission("Y6")
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google"])
 def test_the_context_is_shown_as_a_provider_takes_it(sessile: Command, demo: Path, provider: str) -> None:
-    """Messages in its shape, and a note for whatever had to be done."""
+    """Messages have the provider's format, and each adjustment has a note."""
     document = sessile("context", WEBHOOK, "--provider", provider).json
     assert document["schema"] == f"sessile.context.{provider}/1" and document["messages"]
     roles = {message["role"] for message in document["messages"]}
@@ -74,7 +74,7 @@ def test_the_context_is_shown_as_a_provider_takes_it(sessile: Command, demo: Pat
 
 
 def test_a_session_of_ones_own_is_compacted_whatever_its_header_says(sessile: Command, demo: Path) -> None:
-    """The format is that of the file: a member of that name says nothing about what can be written."""
+    """The format is detected from the file; a `format` member in the header does not matter."""
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     head, rest = path.read_bytes().split(b"\n", 1)
     path.write_bytes(json.dumps({**json.loads(head), "format": "codex"}).encode() + b"\n" + rest)

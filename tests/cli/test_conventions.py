@@ -1,4 +1,4 @@
-"""What every verb obeys: streams, documents, exit codes, colours, names, and text that cannot drive the terminal."""
+"""Conventions of all verbs: streams, JSON, exit codes, colours, names, and escaping of terminal control."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .conftest import Command, at_a_terminal
 WEBHOOK = "6513270e"
 NAMES = [name for verbs in VERBS.values() for name in verbs]
 
-# One call for each verb that only looks, and what it answers.
+# One call of each read-only verb.
 LOOKING = {
     "ls": ["ls", "-A"],
     "show": ["show", "hostile", "--depth", "all"],
@@ -55,7 +55,7 @@ PROBE = "hostile \x1b[31m\x1b]0;owned\x07\x9b2J\r\x08\x00\u202e\u2066\u200b\u202
 
 @pytest.fixture
 def hostile(home: Path) -> Path:
-    """Sessions with terminal control in every field."""
+    """Write sessions with terminal control sequences in every field."""
     store = Store(home / ".sessile", clock=lambda: 1_700_000_000.0)
     for number in range(2):
         with store.create(f"/work/{PROBE}".replace("\0", ""), title=f"{PROBE} {number}", publish=True) as session:
@@ -87,7 +87,7 @@ def hostile(home: Path) -> Path:
 @pytest.mark.parametrize("case", LOOKING)
 @pytest.mark.parametrize("how", ["", "--plain", "--json"])
 def test_stored_text_cannot_drive_the_terminal(sessile: Command, hostile: Path, case: str, how: str) -> None:
-    """Whatever is stored, in whatever field: no control character but the newline and the tab of tables is printed."""
+    """No control characters are printed except newlines and the tabs of tables."""
     done = sessile(*LOOKING[case], *([how] if how else []))
     printed = done.out + done.err
     assert printed
@@ -96,19 +96,19 @@ def test_stored_text_cannot_drive_the_terminal(sessile: Command, hostile: Path, 
 
 
 def test_every_verb_of_the_table_exists_with_examples(sessile: Command) -> None:
-    """Each has a function, a help text, and examples in its help."""
+    """Each verb has a function, a help text, and examples in its help."""
     for name in [*NAMES, *ALIASES]:
         command = group.get_command(click.Context(group), name)
         assert command is not None and command.help, name
         examples = sessile("help", name).out.partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
         begun = [line for line in examples if not line.startswith(" " * 10)]
-        assert examples and all("sessile" in line for line in begun), name  # nothing else looks like a command
+        assert examples and all("sessile" in line for line in begun), name  # no other line looks like a command
     told = sessile("--help").out
     assert all(name in told for name in NAMES)
 
 
 def test_version_is_answered_before_anything_is_imported() -> None:
-    """Neither click nor msgspec nor typing is loaded for it."""
+    """Neither click nor msgspec nor typing is imported."""
     code = "import sys; sys.argv = ['sessile', '--version']; from sessile.cli.main import main; main()"
     code += "; print([m for m in ('click', 'msgspec', 'typing', 'sqlite3', 'sessile.cli.command') if m in sys.modules])"
     run = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=_source())
@@ -124,20 +124,20 @@ SEARCH = ("search", "catch_up", "head", "packed", "journal", "trash")
 
 
 def test_ls_imports_neither_rich_nor_asyncio(sessile: Command, demo: Path) -> None:
-    """What a listing that is up to date does not use does not slow it down: no counting, searching, summing or hashing."""
+    """An up-to-date listing does not import modules for counting, searching, summarizing or hashing."""
     assert sessile("ls").code == 0
     unused = [*HEAVY, "hashlib", "sessile.core.statistics", *(f"sessile.storage.{name}" for name in SEARCH)]
     assert _loaded_by(["ls"], unused) == []
 
 
 def test_the_context_of_a_file_needs_no_catalog(demo: Path) -> None:
-    """A path names the session: neither SQLite nor a library is loaded for it."""
+    """For a path, neither SQLite nor the library is imported."""
     path = next(str(path) for path in demo.rglob("*.jsonl") if WEBHOOK in path.name)
     assert _loaded_by(["context", path, "--json"], [*HEAVY, "sqlite3", "sessile.library"]) == []
 
 
 def _loaded_by(arguments: list[str], names: list[str]) -> list[str]:
-    """Which of these modules a verb loads."""
+    """Return which of these modules a verb imports."""
     code = f"import sys; from sessile.cli.command import run; run({arguments}); print([m for m in {names} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded: list[str] = json.loads(run.stdout.splitlines()[-1].replace("'", '"'))
@@ -160,7 +160,7 @@ def _loaded_by(arguments: list[str], names: list[str]) -> list[str]:
 def test_errors_have_a_code_a_message_and_a_hint(
     sessile: Command, demo: Path, arguments: list[str], code: int, told: str
 ) -> None:
-    """On stderr; with --json as a document of its own."""
+    """Errors go to stderr; with --json they are a JSON document."""
     done = sessile(*arguments)
     assert (done.code, told in done.err) == (code, True), done
     if code not in (0, 5):
@@ -195,7 +195,7 @@ DOCUMENTS = {
 
 @pytest.mark.parametrize("schema", DOCUMENTS)
 def test_documents_name_their_schema_and_keep_their_members(sessile: Command, demo: Path, schema: str) -> None:
-    """What programs rely on is written down; a change here needs another number."""
+    """The members are a documented contract: a change needs a new schema number."""
     document = sessile(*DOCUMENTS[schema], "--json").json
     assert document["schema"] == f"sessile.{schema}"
     golden = json.loads((Path(__file__).parent / "documents.json").read_text())
@@ -203,15 +203,15 @@ def test_documents_name_their_schema_and_keep_their_members(sessile: Command, de
 
 
 def _shape(document: dict[str, Any]) -> dict[str, Any]:
-    """The members of a document, and of its first item."""
+    """Return the members of a document and of its first item."""
     items = document.get("items")
     first = sorted(items[0]) if items and isinstance(items[0], dict) else None
     return {"members": sorted(document), "item": first}
 
 
 def test_a_terminal_gets_colours_and_cut_lines_a_pipe_does_not(home: Path, demo: Path) -> None:
-    """NO_COLOR and --color decide otherwise."""
-    coloured = re.compile(r"\x1b\[[\d;]*m")  # the bar of a slow machine moves the cursor, whatever its colour
+    """NO_COLOR and --color override the default."""
+    coloured = re.compile(r"\x1b\[[\d;]*m")  # a progress bar on a slow machine also moves the cursor
     assert coloured.search(at_a_terminal(["ls"], {"NO_COLOR": ""}))
     assert not coloured.search(at_a_terminal(["ls"], {"NO_COLOR": "1"}))
     assert not coloured.search(at_a_terminal(["ls", "--color", "never"], {"NO_COLOR": ""}))
@@ -221,7 +221,7 @@ def test_a_terminal_gets_colours_and_cut_lines_a_pipe_does_not(home: Path, demo:
 
 
 def test_the_pager_is_used_at_a_terminal_for_long_output_only(home: Path, demo: Path, tmp_path: Path) -> None:
-    """$SESSILE_PAGER comes first; --no-pager and short output do without."""
+    """$SESSILE_PAGER takes precedence; --no-pager and short output use no pager."""
     pager = tmp_path / "pager"
     pager.write_text(f"#!{sys.executable}\nimport sys\nsys.stdin.read()\nprint('PAGED')\n")
     pager.chmod(0o700)
@@ -239,7 +239,7 @@ def test_a_closed_pipe_ends_it_quietly(home: Path, demo: Path) -> None:
 
 
 def test_completion_offers_verbs_and_sessions_with_titles(home: Path, demo: Path) -> None:
-    """The scripts are printed; asked by a shell, ids come with their titles."""
+    """The scripts are printed; session ids are completed with their titles."""
     for shell in ("bash", "zsh", "fish"):
         command = [sys.executable, "-m", "sessile.cli.main", "completion", shell]
         assert "_SESSILE_COMPLETE" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -254,7 +254,7 @@ def test_completion_offers_verbs_and_sessions_with_titles(home: Path, demo: Path
 @pytest.mark.promise("P37")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_offers_no_id_that_a_shell_would_run(home: Path, shell: str) -> None:
-    """A file says itself what the id of its session is, and bash puts what is offered into the line as it is."""
+    """Ids come from files, and bash inserts completions without quoting, so unsafe ids are left out."""
     folder = home / ".codex" / "sessions"
     folder.mkdir(parents=True)
     for number, named in enumerate(

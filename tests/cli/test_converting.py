@@ -26,7 +26,7 @@ ROWS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def claude(home: Path) -> Path:
-    """A session of Claude Code."""
+    """Return a Claude Code session."""
     path = home / ".claude" / "projects" / "-work" / f"{SESSION}.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("".join(json.dumps({"timestamp": "2026-05-01T10:00:00.000Z", **row}) + "\n" for row in ROWS))
@@ -35,7 +35,7 @@ def claude(home: Path) -> Path:
 
 @pytest.mark.mission("B1")
 def test_another_agents_session_is_read_in_place(sessile: Command, claude: Path, home: Path) -> None:
-    """show, tree, context and export work on its file; nothing is written beside it."""
+    """`show`, `tree`, `context` and `export` read its file and write nothing beside it."""
     before = claude.read_bytes(), sorted((home / ".claude").rglob("*"))
     assert "hello" in sessile("show", str(claude)).out
     assert "2 entries" in sessile("tree", str(claude)).out
@@ -45,7 +45,7 @@ def test_another_agents_session_is_read_in_place(sessile: Command, claude: Path,
 
 
 def test_import_copies_it_and_again_adds_nothing(sessile: Command, claude: Path) -> None:
-    """The copy is listed and can be gone on with."""
+    """The copy is listed and can be continued."""
     (item,) = sessile("import", str(claude), "--json").json["items"]
     assert (item["id"], item["format"], item["rows"], item["added"]) == (SESSION, "claude", 2, 2)
     assert SESSION in sessile("ls").out
@@ -55,31 +55,31 @@ def test_import_copies_it_and_again_adds_nothing(sessile: Command, claude: Path)
 
 @pytest.mark.mission("C14")
 def test_convert_gives_back_the_bytes(sessile: Command, claude: Path, tmp_path: Path) -> None:
-    """What was imported and not changed is the same file again."""
+    """Converting an unchanged import restores the original file."""
     sessile("import", str(claude))
     target = tmp_path / "back.jsonl"
     assert sessile("convert", SESSION, "--to", "claude", "-o", str(target)).code == 0
     assert target.read_bytes() == claude.read_bytes()
-    assert sessile("convert", SESSION, "--to", "claude", "-o", str(target)).code == 7  # it is there
+    assert sessile("convert", SESSION, "--to", "claude", "-o", str(target)).code == 7  # the file exists
     assert sessile("convert", SESSION, "--to", "fax", "-o", "-").code == 2
 
 
 def test_what_has_no_counterpart_is_said(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Labels and settings are kept in the rows."""
+    """Labels and settings without a counterpart are kept in the rows, and a note says so."""
     done = sessile("convert", "6513270e", "--to", "claude", "-o", str(tmp_path / "x.jsonl"))
     assert done.code == 0 and "label: no counterpart" in done.err
     assert "[tests-green]" in sessile("tree", str(tmp_path / "x.jsonl")).out
 
 
 def test_what_cannot_be_imported_is_said(sessile: Command, home: Path) -> None:
-    """The others are imported all the same."""
+    """The error is reported, and the other sessions are imported."""
     (home / "notes.jsonl").write_text('{"a": 1}\n')
     done = sessile("import", str(home / "notes.jsonl"))
     assert done.code == 5 and "1 failed" in done.err
 
 
 def test_an_agent_without_sessions_is_said_with_where_to_look(sessile: Command, home: Path) -> None:
-    """Not found, and the verb that shows which folders were looked into."""
+    """The error is "not found", and the hint names the verb that lists the searched folders."""
     (home / ".claude" / "projects").mkdir(parents=True)
     done = sessile("import", "claude")
     assert done.code == 3 and "no sessions of agent 'claude'" in done.err and "hint: run `sessile sources`" in done.err
@@ -88,7 +88,7 @@ def test_an_agent_without_sessions_is_said_with_where_to_look(sessile: Command, 
 def test_resume_starts_the_agent_that_wrote_it_or_forks_for_another(
     sessile: Command, claude: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Claude Code by the id, in its folder; pi on a copy of one's own; codex cannot go on with it."""
+    """Claude Code is started by id in the session's folder, pi with a native fork; codex cannot continue it."""
     assert sessile("resume", SESSION, "--json").json["argv"] == ["claude", "--resume", SESSION]
     done = sessile("resume", SESSION, "--in", "codex")
     assert done.code == 2 and "can resume only whole sessions of its own" in done.err

@@ -1,4 +1,4 @@
-"""`sessile doctor` on conversations: each thing that can be wrong is found, named, and has a way out."""
+"""`sessile doctor` on conversations: it finds each problem, names it and suggests a fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.mission("Y14")
 
 
 class Patient:
-    """A store of conversations that a test breaks."""
+    """A store of conversations for a test to break."""
 
     def __init__(self, home: Path) -> None:
         self.root = home / ".sessile"
@@ -31,7 +31,7 @@ class Patient:
         self.bindings = self.root / "agents/main/sessions/sessions.json"
 
     def conversation(self, key: str = "main") -> Bound:
-        """A conversation with a session."""
+        """Create a conversation with a session."""
         with Conversations(self.store, workspace=lambda agent: str(self.root / "workspaces" / agent)) as conversations:
             return conversations.resolve(key)
 
@@ -42,7 +42,7 @@ class Patient:
         self.bindings.write_text(json.dumps(entries, indent=2))
 
     def say(self, bound: Bound, *messages: Mapping[str, Any]) -> None:
-        """Messages in a session."""
+        """Append messages to a session."""
         with self.store.open(bound.path) as session:
             for message in messages:
                 session.append_message(dict(message))
@@ -50,12 +50,12 @@ class Patient:
 
 @pytest.fixture
 def patient(home: Path) -> Patient:
-    """A store with nothing wrong."""
+    """Return a healthy store."""
     return Patient(home)
 
 
 def found(sessile: Command, kind: str, code: int) -> list[dict[str, Any]]:
-    """What the doctor finds of a kind; the notes that are no findings are left out where something is wrong."""
+    """Run the doctor and return the findings of a kind; if there are problems, notes are left out."""
     done = sessile("doctor", "--json")
     assert done.code == code, done.out
     items = [item for item in done.json["items"] if item["kind"] == kind]
@@ -68,7 +68,7 @@ def found(sessile: Command, kind: str, code: int) -> list[dict[str, Any]]:
 
 
 def test_a_sound_store_has_nothing_wrong(sessile: Command, patient: Patient) -> None:
-    """Notes are no findings: exit code 0."""
+    """Notes are not problems, so the exit code is 0."""
     bound = patient.conversation()
     patient.say(bound, {"role": "user", "content": "hello"}, assistant("hi"))
     done = sessile("doctor")
@@ -92,7 +92,7 @@ def assistant(text: str) -> dict[str, Any]:
     ],
 )
 def test_a_key_that_nobody_reaches_is_named(sessile: Command, patient: Patient, key: str, told: str) -> None:
-    """Malformed, of no pattern, or in the store of another agent."""
+    """Malformed keys, unknown patterns and keys in the store of another agent are reported."""
     patient.conversation()
     patient.edit(lambda entries: entries.update({key: {"updatedAt": 1}}))
     items = found(sessile, "key", 1)
@@ -101,7 +101,7 @@ def test_a_key_that_nobody_reaches_is_named(sessile: Command, patient: Patient, 
 
 
 def test_keys_that_differ_only_in_spelling_are_one_conversation(sessile: Command, patient: Patient) -> None:
-    """The one that is used is named: the canonical spelling."""
+    """The finding names the canonical key, which is used."""
     patient.conversation("agent:main:telegram:group:7")
     patient.edit(lambda entries: entries.update({"telegram:GROUP:7": {"updatedAt": 5}}))
     (item,) = found(sessile, "key", 1)
@@ -109,7 +109,7 @@ def test_keys_that_differ_only_in_spelling_are_one_conversation(sessile: Command
 
 
 def test_only_what_can_be_an_agent_is_examined_as_one(sessile: Command, patient: Patient) -> None:
-    """What is wrong with an agent is told once, though its folder has a second spelling."""
+    """A problem is reported once, even if the agent's folder has a second spelling; other files are ignored."""
     patient.conversation()
     patient.edit(lambda entries: entries.update({"agent::main": {"updatedAt": 1}}))
     (patient.root / "agents" / "Main").mkdir()
@@ -118,7 +118,7 @@ def test_only_what_can_be_an_agent_is_examined_as_one(sessile: Command, patient:
 
 
 def test_a_chat_whose_messages_go_elsewhere_is_told(sessile: Command, patient: Patient) -> None:
-    """Because of session.dmScope; that may be meant, so it is a note."""
+    """`session.dmScope` may route them on purpose, so it is a note."""
     patient.conversation("agent:main:telegram:direct:42")
     (item,) = found(sessile, "key", 0)
     assert item["severity"] == "note" and "agent:main:main" in item["what"] and "dmScope" in item["what"]
@@ -127,7 +127,7 @@ def test_a_chat_whose_messages_go_elsewhere_is_told(sessile: Command, patient: P
 
 
 def test_the_doctor_says_how_a_key_is_read_and_where_it_leads(sessile: Command, patient: Patient) -> None:
-    """One that is not there is answered with those that sound like it."""
+    """An unknown key is answered with similar ones."""
     bound = patient.conversation("agent:main:telegram:group:7")
     right = sessile("doctor", "--key", "telegram:group:7")
     assert right.code == 0 and "agent:main:telegram:group:7" in right.out and bound.session_id in right.out
@@ -142,7 +142,7 @@ def test_the_doctor_says_how_a_key_is_read_and_where_it_leads(sessile: Command, 
 def test_a_broken_store_file_is_told_with_line_column_and_the_last_good_copy(
     sessile: Command, patient: Patient
 ) -> None:
-    """It is damage; what to do names both files."""
+    """It counts as damage, and the suggestion names both files."""
     patient.conversation()
     patient.bindings.write_text('{\n  "agent:main:main": {"sessionId": "x",}\n}')
     (item,) = found(sessile, "store", 5)
@@ -152,7 +152,7 @@ def test_a_broken_store_file_is_told_with_line_column_and_the_last_good_copy(
 
 
 def test_values_that_nobody_documents_are_told_with_their_place(sessile: Command, patient: Patient) -> None:
-    """They count as unknown."""
+    """Undocumented values are treated as unknown."""
     patient.conversation()
     patient.edit(lambda entries: entries["agent:main:main"].update({"compactionCount": "three"}))
     (item,) = found(sessile, "store", 1)
@@ -160,7 +160,7 @@ def test_values_that_nobody_documents_are_told_with_their_place(sessile: Command
 
 
 def test_a_binding_without_a_file_is_told(sessile: Command, patient: Patient) -> None:
-    """The next message would begin a new session."""
+    """The next message would start a new session."""
     bound = patient.conversation()
     os.unlink(bound.path)
     (item,) = found(sessile, "transcript", 1)
@@ -168,7 +168,7 @@ def test_a_binding_without_a_file_is_told(sessile: Command, patient: Patient) ->
 
 
 def test_a_file_outside_is_told(sessile: Command, patient: Patient) -> None:
-    """An entry that names one is damaged; nothing is opened."""
+    """An entry with a path outside the store is damaged, and the file is not opened."""
     patient.conversation()
     patient.edit(lambda entries: entries["agent:main:main"].update({"sessionFile": "../../../../etc/passwd"}))
     (item,) = found(sessile, "transcript", 5)
@@ -176,7 +176,7 @@ def test_a_file_outside_is_told(sessile: Command, patient: Patient) -> None:
 
 
 def test_a_file_of_another_session_is_told(sessile: Command, patient: Patient) -> None:
-    """The id of the binding and that of the file differ."""
+    """The session id in the entry differs from the one in the file."""
     one, other = patient.conversation("one"), patient.conversation("other")
     patient.edit(lambda entries: entries["agent:main:one"].update({"sessionFile": other.path}))
     (item,) = found(sessile, "transcript", 1)
@@ -184,7 +184,7 @@ def test_a_file_of_another_session_is_told(sessile: Command, patient: Patient) -
 
 
 def test_a_transcript_that_no_key_leads_to_is_told(sessile: Command, patient: Patient) -> None:
-    """It can still be read, so it is a note."""
+    """An unreferenced transcript is still readable, so it is a note."""
     bound = patient.conversation()
     folder = patient.bindings.parent
     (folder / "11111111-2222-4333-8444-555555555555.jsonl").write_bytes(Path(bound.path).read_bytes())
@@ -195,7 +195,7 @@ def test_a_transcript_that_no_key_leads_to_is_told(sessile: Command, patient: Pa
 def test_a_session_that_may_not_be_read_any_more_is_told(
     sessile: Command, patient: Patient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the catalog knows of it from before."""
+    """It is reported even if the catalog still has its data."""
     path = patient.conversation().path
     assert sessile("ls", "--all").code == 0 and sessile("doctor").code == 0
     monkeypatch.setattr(os, "access", lambda asked, mode: asked != path)
@@ -211,7 +211,7 @@ def test_a_session_that_may_not_be_read_any_more_is_told(
 
 
 def test_sessions_that_belong_to_no_conversation_any_more_are_counted(sessile: Command, patient: Patient) -> None:
-    """An entry that was deleted by hand leaves its session; an earlier session of a key is not among them."""
+    """A session whose entry was deleted by hand is counted; an earlier session of a key is not."""
     patient.conversation("gone")
     bound = patient.conversation("kept")
     with Conversations(patient.store, workspace=lambda _: "/", hold=None) as conversations:
@@ -226,7 +226,7 @@ def test_sessions_that_belong_to_no_conversation_any_more_are_counted(sessile: C
 
 
 def compacted(session: Session, *, messages: int, result: str | None = None) -> None:
-    """Some messages, and a compaction behind them."""
+    """Create a conversation with some messages followed by a compaction."""
     kept = None
     for _ in range(messages):
         kept = session.append_message({"role": "user", "content": "and now?"}).id
@@ -262,7 +262,7 @@ def compacted(session: Session, *, messages: int, result: str | None = None) -> 
 def test_compaction_that_comes_too_often_has_its_reason_named(
     sessile: Command, patient: Patient, window: int, config: str, result: str | None, reason: str, do: str
 ) -> None:
-    """A small window, a high reserve, or tool results that fill the context."""
+    """The reason is a small window, a high reserve, or tool results that fill the context."""
     bound = patient.conversation()
     patient.edit(lambda entries: entries["agent:main:main"].update({"contextWindow": window}))
     (patient.root / "config.toml").write_text(f"[agents.defaults.compaction]\n{config}\n")
@@ -275,7 +275,7 @@ def test_compaction_that_comes_too_often_has_its_reason_named(
 
 
 def test_compaction_now_and_then_is_as_it_should_be(sessile: Command, patient: Patient) -> None:
-    """Three compactions with many messages between them are no finding."""
+    """Three compactions with many messages between them are not a finding."""
     bound = patient.conversation()
     with patient.store.open(bound.path) as session:
         for _ in range(4):
@@ -284,7 +284,7 @@ def test_compaction_now_and_then_is_as_it_should_be(sessile: Command, patient: P
 
 
 def test_a_model_of_unknown_size_is_told(sessile: Command, patient: Patient) -> None:
-    """Nothing is compacted for it before a request fails."""
+    """Its sessions are only compacted after a failed request."""
     patient.root.mkdir()
     config = patient.root / "config.toml"
     config.write_text("[agents.defaults]\nmodel = 'box/tiny'\n")
@@ -300,7 +300,7 @@ def test_a_model_of_unknown_size_is_told(sessile: Command, patient: Patient) -> 
 @pytest.mark.mission("Y11")
 @pytest.mark.parametrize("text", ["NO_REPLYfoo", "NO_REPLY.", "no_reply", "**NO_REPLY**", "Nothing to add. NO_REPLY"])
 def test_a_silent_turn_that_leaked_is_named_with_its_entry(sessile: Command, patient: Patient, text: str) -> None:
-    """It was delivered, because its first word is not exactly NO_REPLY."""
+    """The reply was delivered because its first word is not exactly NO_REPLY."""
     bound = patient.conversation()
     patient.say(bound, {"role": "user", "content": "psst"}, assistant(text))
     (item,) = found(sessile, "silence", 1)
@@ -311,7 +311,7 @@ def test_a_silent_turn_that_leaked_is_named_with_its_entry(sessile: Command, pat
 
 @pytest.mark.mission("Y11")
 def test_silence_that_was_kept_and_words_about_it_are_no_leak(sessile: Command, patient: Patient) -> None:
-    """An answer that was held back with something to say in it is a note."""
+    """A withheld reply that contains more than the token is a note."""
     bound = patient.conversation()
     texts = ("NO_REPLY", "  NO_REPLY\n", "The word NO_REPLY is a token of ours.")
     patient.say(bound, *(assistant(text) for text in texts))
@@ -323,7 +323,7 @@ def test_silence_that_was_kept_and_words_about_it_are_no_leak(sessile: Command, 
 
 @pytest.mark.parametrize(("failures", "told"), [(1, "retried with the next"), (3, "not retried before the next")])
 def test_notes_that_were_lost_are_told(sessile: Command, patient: Patient, failures: int, told: str) -> None:
-    """Whether it will be tried again, too."""
+    """The finding also says whether the memory flush will be retried."""
     patient.conversation()
     flush = {"kind": "failed", "compactionCount": 0, "failureCount": failures}
     patient.edit(lambda entries: entries["agent:main:main"].update({"memoryFlush": flush}))
@@ -335,7 +335,7 @@ def test_notes_that_were_lost_are_told(sessile: Command, patient: Patient, failu
 
 
 def test_what_a_killed_gateway_leaves_is_told(sessile: Command, patient: Patient) -> None:
-    """A note without a gateway; one with a gateway is no finding."""
+    """A stale gateway note without a gateway is reported; one with a running gateway is not."""
     presence = Presence(patient.store)
     with presence.held(), presence.announced("http://127.0.0.1:1", "token"):
         note = (patient.root / "gateway.json").read_bytes()
@@ -351,7 +351,7 @@ def test_what_a_killed_gateway_leaves_is_told(sessile: Command, patient: Patient
 @pytest.mark.promise("P33")
 @pytest.mark.parametrize(("mode", "text"), [(0o644, "t" * 43), (0o600, "short")])
 def test_a_token_that_is_not_safe_is_told(sessile: Command, patient: Patient, mode: int, text: str) -> None:
-    """Others can read it, or it is no token; it is not printed."""
+    """A token that is readable by others or invalid is reported without printing it."""
     patient.root.mkdir()
     token = patient.root / "gateway.token"
     token.write_text(text)
@@ -361,7 +361,7 @@ def test_a_token_that_is_not_safe_is_told(sessile: Command, patient: Patient, mo
 
 
 def test_a_clock_that_went_wrong_is_told(sessile: Command, patient: Patient) -> None:
-    """Changes in the future."""
+    """Timestamps in the future are reported."""
     patient.conversation()
     patient.edit(lambda entries: entries["agent:main:main"].update({"updatedAt": 4_000_000_000_000}))
     (item,) = found(sessile, "clock", 1)
@@ -370,7 +370,7 @@ def test_a_clock_that_went_wrong_is_told(sessile: Command, patient: Patient) -> 
 
 @pytest.mark.parametrize("place", ["user.timeZone", "session.reset.timeZone", "session.resetByType.group.timeZone"])
 def test_a_time_zone_that_is_not_known_is_told(sessile: Command, patient: Patient, place: str) -> None:
-    """With the key that names it."""
+    """The finding names the configuration key."""
     patient.root.mkdir()
     (patient.root / "config.toml").write_text(f"{place} = 'Mars/Olympus'\n")
     (item,) = found(sessile, "clock", 5)
@@ -390,7 +390,7 @@ def test_a_time_zone_that_is_not_known_is_told(sessile: Command, patient: Patien
 def test_what_is_wrong_with_the_configuration_is_told(
     sessile: Command, patient: Patient, text: str, code: int, told: str
 ) -> None:
-    """Unknown keys, wrong values, an open door, keys that others may read; no secret is printed."""
+    """Unknown keys, invalid values, open access and readable secrets are reported; no secret is printed."""
     patient.root.mkdir()
     config = patient.root / "config.toml"
     config.write_text(text)
@@ -405,7 +405,7 @@ def test_what_is_wrong_with_the_configuration_is_told(
 def test_names_of_conversations_cannot_drive_the_terminal(
     sessile: Command, patient: Patient, verb: str, how: str
 ) -> None:
-    """Keys, ids, models and values that somebody wrote into the store file are shown, and do nothing."""
+    """Control characters in keys, ids, models and values of the store file are escaped."""
     hostile = "bad \x1b[31m\x9b2J\u202e\u2028 end"
     patient.conversation()
     entry = {
@@ -422,7 +422,7 @@ def test_names_of_conversations_cannot_drive_the_terminal(
 
 
 def test_the_doctor_changes_nothing(sessile: Command, patient: Patient) -> None:
-    """Not a byte and not a name below the root."""
+    """No file or content below the root changes."""
     bound = patient.conversation()
     patient.say(bound, assistant("NO_REPLY."))
     before = list(_files(patient.root))

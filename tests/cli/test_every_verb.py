@@ -1,6 +1,6 @@
-"""Every verb, on a home in which every stored text is hostile and under every umask.
+"""Run every verb on a home with hostile text in every stored field, and under every umask.
 
-A verb that is added later has to be added to `CALLS`, or to the few that are tried elsewhere.
+A new verb must be added to `CALLS`, or to the few verbs that are tested elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWN, CLAUDE = "0e551011-0000-4000-8000-000000000000", "c1a0de00-0000-4000-8000-0
 CODEX, MYAGENTS = "c0de0000-0000-4000-8000-000000000000", "a9e00000-0000-4000-8000-000000000000"
 SESSIONS = (OWN, CLAUDE, CODEX, MYAGENTS)
 
-# In the order in which they are called: those that only look come before those that change something.
+# The order of the calls: read-only verbs come before verbs that write.
 CALLS: list[tuple[str, ...]] = [
     ("ls", "-A"),
     ("ls", "--all-projects"),
@@ -91,7 +91,7 @@ ELSEWHERE = {"serve": "test_serving.py", "mcp": "mcp_server", "demo": "test_conv
 
 @pytest.fixture
 def hostile(home: Path) -> PoisonedHome:
-    """A home with the probe in every place, of every agent."""
+    """Return a home with the probe in every field of every agent's files."""
     made = PoisonedHome(home, [0], corpus=[PROBE])
     for name, usual in (("own", ".sessile"), ("claude", ".claude"), ("codex", ".codex"), ("myagents", ".myagents")):
         (home / name).rename(home / usual)
@@ -103,7 +103,7 @@ def hostile(home: Path) -> PoisonedHome:
 
 
 def test_every_verb_is_called() -> None:
-    """Or tried elsewhere."""
+    """Every verb is in `CALLS` or in the list of verbs tested elsewhere."""
     verbs = {name for group in VERBS.values() for name in group}
     assert {call[0] for call in CALLS} == verbs - set(ELSEWHERE)
 
@@ -111,7 +111,7 @@ def test_every_verb_is_called() -> None:
 @pytest.mark.promise("P37")
 @pytest.mark.parametrize("how", ["", pytest.param("--plain", marks=pytest.mark.long), "--json"])
 def test_no_verb_lets_stored_text_drive_the_terminal(sessile: Command, hostile: PoisonedHome, how: str) -> None:
-    """No control character but the newline and the tab of tables is printed, whatever is stored in whatever field."""
+    """No control characters are printed except newlines and the tabs of tables."""
     told = 0
     for call in CALLS:
         if call[0] == "completion" or (call[0] in ("export", "convert") and how == "--json"):
@@ -120,7 +120,7 @@ def test_no_verb_lets_stored_text_drive_the_terminal(sessile: Command, hostile: 
         printed = done.out + done.err
         assert done.code < 10 and "Traceback" not in printed, (call, printed[-2000:])
         if "-o" in call and call[-1] == "-" and "native" in call:
-            printed = done.err  # bytes of a file
+            printed = done.err  # raw bytes of a file
         assert not DRIVING.search(printed), (call, DRIVING.findall(printed), printed[:500])
         told += "hostile" in printed
         measured("P37", "hostile fields through every verb", calls=1, fields=len(hostile.pairs), control_characters=0)
@@ -144,7 +144,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 def test_no_verb_leaves_anything_that_others_may_read(
     sessile: Command, hostile: PoisonedHome, home: Path, umask: int
 ) -> None:
-    """Files are 0600 and folders 0700, in the store, the cache, another store, and where an export goes."""
+    """Files are 0600 and folders 0700 in the store, the cache, a second store and the target of an export."""
     seen = 0
     for call in CALLS:
         sessile(*call)
@@ -157,11 +157,11 @@ def test_no_verb_leaves_anything_that_others_may_read(
 
 
 def modes(folder: Path) -> Iterator[tuple[str, int]]:
-    """The permissions of everything below a folder."""
+    """Return the permissions of everything below a folder."""
     for parent, folders, names in os.walk(folder):
         if parent == str(folder):
             folders[:] = [name for name in folders if name in ("home", "cache")]
         for name in (*folders, *names):
             path = os.path.join(parent, name)
-            if path != str(folder / "home"):  # the test made it
+            if path != str(folder / "home"):  # created by the test
                 yield path, stat.S_IMODE(os.lstat(path).st_mode)

@@ -1,4 +1,4 @@
-"""The client of the gateway: one address, no detours, and errors that say what happened on the other side."""
+"""The client of the gateway: direct connections to one address, and errors that keep their meaning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = "t" * 43
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[tuple[GatewayClient, list[bytes]]]:
-    """A client of a server that gives everybody the same bytes; and what it was asked."""
+    """Yield a client of a server that always sends the same bytes, and the list of requests."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as door:
 
@@ -28,7 +28,7 @@ def answering(answer: bytes) -> Iterator[tuple[GatewayClient, list[bytes]]]:
             with client:
                 request = client.recv(65536)
                 while b"Content-Length" in request and request.endswith(b"\r\n\r\n"):
-                    request += client.recv(65536)  # a body comes by itself
+                    request += client.recv(65536)  # the body is sent separately
                 asked.append(request)
                 client.sendall(answer)
 
@@ -43,7 +43,7 @@ def response(status: str, body: bytes, kind: str = "application/json") -> bytes:
 
 
 def test_the_token_goes_into_one_header_and_a_query_into_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the environment says of proxies; what is not known is left out of the query."""
+    """Proxy variables are ignored; parameters that are None are left out of the query."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
     with answering(response("200 OK", b'{"a": 1}')) as (client, asked):
@@ -54,7 +54,7 @@ def test_the_token_goes_into_one_header_and_a_query_into_the_path(monkeypatch: p
 
 
 def test_a_problem_becomes_the_error_that_it_was() -> None:
-    """With message, hint and exit code; what could drive a terminal is made visible."""
+    """Message, hint and exit code are kept; control characters are escaped."""
     document = {
         "type": "urn:sessile:problem:session-not-found",
         "status": 404,
@@ -80,12 +80,12 @@ def test_a_problem_becomes_the_error_that_it_was() -> None:
     ],
 )
 def test_an_unknown_problem_is_told_by_its_status(name: object, status: int, kind: type[errors.SessileError]) -> None:
-    """A gateway may know errors that this client does not."""
+    """A gateway may send error types that this client does not know."""
     assert problem_class(name, status) is kind
 
 
 def test_problems_are_named_as_the_gateway_names_them() -> None:
-    """For every error that there is."""
+    """Every error class has the same problem type on both sides."""
     from sessile.gateway.http.problems import problem
 
     waiting: list[type[errors.SessileError]] = [errors.SessileError]
@@ -109,14 +109,14 @@ def test_problems_are_named_as_the_gateway_names_them() -> None:
     ids=["redirect", "page", "proxy", "half", "nothing", "other"],
 )
 def test_what_no_gateway_answers_is_an_error_of_ours(answer: bytes, kind: type[errors.SessileError]) -> None:
-    """A redirect is not followed; half an answer is not taken for a whole one."""
+    """Redirects are not followed, and a truncated response is an error."""
     with answering(answer) as (client, asked), pytest.raises(kind) as caught:
         client.get("/v1/status")
     assert len(asked) == 1 and TOKEN not in str(caught.value) and caught.value.hint
 
 
 def test_nobody_there_is_said_so() -> None:
-    """With the address."""
+    """The error names the address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -125,7 +125,7 @@ def test_nobody_there_is_said_so() -> None:
 
 
 def test_events_come_one_by_one() -> None:
-    """Comments are passed over, data may have several lines, and what is not ended is not told."""
+    """Comments are skipped, data may span several lines, and an incomplete event is dropped."""
     stream = (
         b': hello\n\nretry: 1000\n\nevent: delta\ndata: {\ndata: "text": "a"}\n\n'
         b'id: 7\r\nevent: reply\r\ndata:{"turn":"x"}\r\n\r\nevent: half\ndata: {"a"'
@@ -138,7 +138,7 @@ def test_events_come_one_by_one() -> None:
 
 @pytest.mark.parametrize("document", [{}, {"a": 1}, [], None, "text", 7])
 def test_an_answer_that_lacks_something_is_not_a_gateways(document: object) -> None:
-    """Another program at that address is told from a gateway, by name of what is missing."""
+    """A response from another program is detected, and the error names the missing member."""
     with pytest.raises(errors.ExtensionFailed, match="no member 'b'" if document == {"a": 1} else "no member 'a'"):
         holding(document, "http://127.0.0.1:1", "a", "b")
     assert holding({"a": 1, "b": 2}, "http://127.0.0.1:1", "a", "b") == {"a": 1, "b": 2}

@@ -1,4 +1,4 @@
-"""`sessile import openclaw`: a gateway's sessions and keys as one's own, with an account of each."""
+"""`sessile import openclaw`: import the sessions and keys of a gateway, with a report for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENTRIES = {
 
 @pytest.fixture
 def gateway(home: Path) -> Path:
-    """The sessions folder of a gateway: two keys with transcripts and one without, an orphan, archives, a torn line."""
+    """Return a gateway's sessions folder: two keys with transcripts, one without, an orphan, archives and a torn line."""
     folder = home / ".openclaw" / "agents" / "main" / "sessions"
     write(folder, "s1.jsonl", lines(*talk("s1", "apple", "berry", "cherry")))
     write(folder, "s1-topic-7.jsonl", lines(*talk("s1", "topical")))
@@ -38,7 +38,7 @@ def gateway(home: Path) -> Path:
 
 
 def test_an_import_tells_what_became_of_every_session_and_key(sessile: Command, gateway: Path, home: Path) -> None:
-    """As a table of sessions, with the keys, what they were put together from, and what is left out or wrong."""
+    """The report is a table of sessions with their keys, their source files, and what was skipped or damaged."""
     before = snapshot(home / ".openclaw")
     done = sessile("import", "openclaw")
     rows = {line.split("\t")[1]: line.split("\t") for line in done.out.splitlines()}
@@ -57,7 +57,7 @@ def test_an_import_tells_what_became_of_every_session_and_key(sessile: Command, 
 
 
 def test_the_account_for_programs_keeps_its_members(sessile: Command, gateway: Path) -> None:
-    """What programs rely on is written down; each key says what was mapped, and what was kept."""
+    """The members are a documented contract; each key lists what was mapped and what was kept."""
     document = sessile("import", "yoyoclaw", "--json").json
     golden = json.loads((Path(__file__).parent / "documents.json").read_text())["import-openclaw/1"]
     assert document["schema"] == "sessile.import-openclaw/1"
@@ -75,7 +75,7 @@ def test_the_account_for_programs_keeps_its_members(sessile: Command, gateway: P
 
 
 def test_again_adds_only_what_is_new(sessile: Command, gateway: Path, home: Path) -> None:
-    """Nothing at all, if nothing is new; deleted sessions on request."""
+    """A second import adds only new sessions; deleted sessions are imported on request."""
     sessile("import", "openclaw")
     before = snapshot(home / ".sessile")
     again = sessile("import", str(home / ".openclaw"), "--json").json
@@ -93,7 +93,7 @@ def _file(home: Path, ending: str) -> Path:
 
 
 def test_imported_sessions_are_ones_own(sessile: Command, gateway: Path, home: Path) -> None:
-    """They are listed with their titles, searched, and gone on with."""
+    """They are listed with their titles, searched and continued."""
     sessile("import", "openclaw")
     listed = sessile("ls", "-a", "sessile").out
     assert "Trip" in listed and "s1-topic-7" in listed
@@ -102,7 +102,7 @@ def test_imported_sessions_are_ones_own(sessile: Command, gateway: Path, home: P
 
 
 def test_two_homes_are_imported_together_and_apart(sessile: Command, gateway: Path, home: Path) -> None:
-    """One name means both, a path the one."""
+    """The agent's name selects both homes, a path selects one."""
     write(home / ".yoyoclaw" / "agents" / "ops" / "sessions", "t1.jsonl", lines(*talk("t1", "x")))
     assert {item["agent"] for item in sessile("import", "openclaw", "--json").json["items"]} == {"main", "ops"}
     alone = sessile("import", str(home / ".yoyoclaw"), "--json").json["items"]
@@ -121,7 +121,7 @@ def test_two_homes_are_imported_together_and_apart(sessile: Command, gateway: Pa
 def test_what_cannot_be_imported_so_is_refused(
     sessile: Command, gateway: Path, home: Path, arguments: list[str], code: int, told: str
 ) -> None:
-    """With a hint; a folder of agents that are no gateway's is none."""
+    """The error has a hint; a folder of agents that is not a gateway's is refused too."""
     sessile("import", "openclaw")
     (home / ".claude" / "agents").mkdir(parents=True)
     (home / ".claude" / "agents" / "reviewer.md").write_text("you review")
@@ -130,14 +130,14 @@ def test_what_cannot_be_imported_so_is_refused(
 
 
 def test_without_a_gateway_it_says_where_it_looked(sessile: Command, home: Path) -> None:
-    """And how to name another folder."""
+    """The message lists the searched folders and how to name another."""
     done = sessile("import", "openclaw")
     assert done.code == 3
     assert "~/.openclaw, ~/.yoyoclaw" in done.err and "sessile import PATH" in done.err
 
 
 def test_a_broken_store_is_told_and_its_sessions_are_imported(sessile: Command, gateway: Path) -> None:
-    """With line and column."""
+    """The report has line and column."""
     (gateway / "sessions.json").write_bytes(b'{\n  "a": {},\n}')
     done = sessile("import", "openclaw")
     assert done.code == 5
@@ -148,7 +148,7 @@ def test_a_broken_store_is_told_and_its_sessions_are_imported(sessile: Command, 
 @pytest.mark.promise("P37")
 @pytest.mark.parametrize("how", ["", "--plain", "--json"])
 def test_keys_and_names_cannot_drive_the_terminal(sessile: Command, home: Path, how: str) -> None:
-    """Whatever somebody in a chat is called."""
+    """Control characters in chat names are escaped."""
     folder = home / ".openclaw" / "agents" / "main" / "sessions"
     evil = "\x1b]0;owned\x07\u202e"
     write(folder, "s1.jsonl", lines(*talk("s1", "a")))
@@ -161,7 +161,7 @@ def test_keys_and_names_cannot_drive_the_terminal(sessile: Command, home: Path, 
 
 
 def test_the_number_of_conversations_is_told_with_the_sources(sessile: Command, gateway: Path) -> None:
-    """For programs too; unknown for agents that have no keys, and where the store is broken."""
+    """JSON has the number too; it is null for agents without keys and for a broken store."""
     assert "3 conversation keys" in sessile("sources", "--plain").out
     assert "3 conversation keys" in sessile("--plain").out
     assert [item["keys"] for item in sessile("sources", "--json").json["items"]] == [None, 3]

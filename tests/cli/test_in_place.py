@@ -1,4 +1,4 @@
-"""Verbs on other agents' sessions: --in-place, and what goes to the trash when it is named."""
+"""Verbs on sessions of other agents: --in-place, and moving named sessions to the trash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG_AGO = 1_600_000_000_123_456_789  # nanoseconds
 
 
 def put(home: Path, session_id: str, text: str) -> Path:
-    """A session of Claude Code that was used long ago, with a folder of its own."""
+    """Write an old Claude Code session with its own folder."""
     path = home / ".claude" / "projects" / "-work" / f"{session_id}.jsonl"
     agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"
     agent.parent.mkdir(parents=True)
@@ -53,7 +53,7 @@ def codex(home: Path) -> Path:
 
 @pytest.fixture
 def myagents(home: Path) -> Path:
-    """A session of MyAgents that was used long ago, with an attachment, and one that nobody names."""
+    """Write an old MyAgents session with an attachment and an unreferenced attachment."""
     folder = home / ".myagents"
     at = "2020-05-01T10:00:00.000Z"
     attachment = folder / "attachments" / SESSION / "a.png"
@@ -71,7 +71,7 @@ def myagents(home: Path) -> Path:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file below a folder, with its time and its bytes."""
+    """Return every file below a folder with its modification time and bytes."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
@@ -91,7 +91,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
 def test_without_in_place_nothing_of_theirs_changes(
     sessile: Command, claude: Path, home: Path, verb: list[str]
 ) -> None:
-    """Not a byte, not a time; code 7, and what could be done instead."""
+    """No byte or modification time changes; the command exits with code 7 and suggests alternatives."""
     before = snapshot(home / ".claude")
     done = sessile(*verb)
     assert done.code == 7 and "sessile fork" in done.err
@@ -101,7 +101,7 @@ def test_without_in_place_nothing_of_theirs_changes(
 
 @pytest.mark.mission("C13")
 def test_rename_in_place_is_one_row_more(sessile: Command, claude: Path) -> None:
-    """The new name is shown at once, and the file is otherwise as it was."""
+    """One row is appended, and the new name is shown at once."""
     before = claude.read_bytes()
     done = sessile("rename", SESSION, "Webhook", "retries", "--in-place", "--json")
     assert (done.code, done.json["title"], done.json["path"]) == (0, "Webhook retries", str(claude))
@@ -115,7 +115,7 @@ def test_rename_in_place_is_one_row_more(sessile: Command, claude: Path) -> None
 
 @pytest.mark.mission("C13")
 def test_tag_sets_says_and_clears(sessile: Command, claude: Path) -> None:
-    """Without a text it says the tag, with code 1 if there is none."""
+    """Without a text the tag is printed; if there is none, the command exits with code 1."""
     assert sessile("tag", SESSION).code == 1
     assert sessile("tag", SESSION, "pay\u200bments", "--in-place", "--json").json["tag"] == "payments"
     done = sessile("tag", SESSION)
@@ -127,7 +127,7 @@ def test_tag_sets_says_and_clears(sessile: Command, claude: Path) -> None:
 
 
 def test_tag_of_ones_own_needs_no_option(sessile: Command, demo: Path) -> None:
-    """It is an entry of the session, and nothing of it is shown in the conversation."""
+    """The tag is an entry of the session and does not appear in the conversation."""
     shown = sessile("context", "6513270e", "--json").json["messages"]
     assert sessile("tag", "6513270e", "payments").code == 0
     assert sessile("tag", "6513270e").out == "payments\n"
@@ -138,7 +138,7 @@ def test_tag_of_ones_own_needs_no_option(sessile: Command, demo: Path) -> None:
 def test_what_the_format_cannot_take_is_refused_in_place_too(
     sessile: Command, claude: Path, home: Path, verb: list[str]
 ) -> None:
-    """Code 2 with a way out, and nothing is written."""
+    """The command exits with code 2 and a hint, and writes nothing."""
     before = snapshot(home / ".claude")
     done = sessile(*verb, "--in-place")
     assert done.code == 2 and "sessile fork" in done.err
@@ -147,7 +147,7 @@ def test_what_the_format_cannot_take_is_refused_in_place_too(
 
 
 def test_nothing_is_promised_of_codex(sessile: Command, codex: Path) -> None:
-    """Its files are only read, whatever one says."""
+    """Codex files are read-only, even with --in-place."""
     before = codex.read_bytes(), codex.stat().st_mtime_ns
     done = sessile("rename", str(codex), "x")
     assert done.code == 7 and "writing to files of codex is not supported" in done.err and "--in-place" not in done.err
@@ -164,7 +164,7 @@ def test_nothing_is_promised_of_codex(sessile: Command, codex: Path) -> None:
 def test_a_named_session_of_another_agent_goes_to_our_trash_and_comes_back(
     sessile: Command, claude: Path, home: Path
 ) -> None:
-    """Shown first, moved with --apply together with its folder, back with bytes and times; the other one stays."""
+    """The plan is shown first; --apply moves the session with its folder, and undo restores bytes and times."""
     put(home, OTHER, "another")
     before = snapshot(home / ".claude")
     assert "would be moved to the trash" in sessile("prune", SESSION).err
@@ -182,7 +182,7 @@ def test_a_named_session_of_another_agent_goes_to_our_trash_and_comes_back(
 
 @pytest.mark.mission("C13")
 def test_the_sessions_of_an_agent_are_pruned_by_a_rule(sessile: Command, claude: Path, home: Path) -> None:
-    """Old ones, not pinned and not recent; one's own stay; each comes back by its token, also when the folder is gone."""
+    """Old sessions that are not pinned or recent are moved; undo restores each by token, even if its folder is gone."""
     recent = put(home, OTHER, "another")
     os.utime(recent)
     before = snapshot(home / ".claude")
@@ -200,7 +200,7 @@ def test_the_sessions_of_an_agent_are_pruned_by_a_rule(sessile: Command, claude:
 
 
 def test_a_rule_for_an_agent_says_something(sessile: Command, claude: Path) -> None:
-    """Everything at once, an unknown agent, both ways of naming, and emptiness that nobody can tell are mistakes."""
+    """A missing rule, an unknown agent, a name together with --agent, and --empty are refused."""
     assert sessile("prune", "--agent", "claude", "--apply").code == 2
     assert sessile("prune", "--agent", "nobody", "--older-than", "1d").code == 3
     assert sessile("prune", SESSION, "--agent", "claude").code == 2
@@ -209,7 +209,7 @@ def test_a_rule_for_an_agent_says_something(sessile: Command, claude: Path) -> N
 
 
 def test_a_session_in_no_known_folder_is_not_deleted(sessile: Command, claude: Path, home: Path) -> None:
-    """Nobody could put it back."""
+    """It is refused with code 7, because it could not be restored."""
     stray = home / "stray" / claude.name
     stray.parent.mkdir()
     claude.rename(stray)
@@ -218,7 +218,7 @@ def test_a_session_in_no_known_folder_is_not_deleted(sessile: Command, claude: P
 
 
 def test_a_session_of_the_family_goes_with_one_of_ones_own(sessile: Command, home: Path) -> None:
-    """Both are named in one call; the last deletion comes back first."""
+    """Both are named in one call, and undo restores both."""
     paths = []
     for root in (home / ".pi" / "agent", home / ".sessile"):
         with Store(root, clock=lambda: 1e9).create("/x", title=f"Old {root.name}", publish=True) as session:
@@ -238,7 +238,7 @@ def test_a_session_of_the_family_goes_with_one_of_ones_own(sessile: Command, hom
 
 @pytest.mark.mission("B1", "M1")
 def test_a_session_of_myagents_is_named_in_its_list(sessile: Command, myagents: Path) -> None:
-    """Only with --in-place; the file stays as it is, the other row byte for byte."""
+    """--in-place is required; the session file and the other rows are unchanged."""
     files = snapshot(myagents / "sessions")
     before = snapshot(myagents)
     done = sessile("rename", SESSION, "New")
@@ -255,7 +255,7 @@ def test_a_session_of_myagents_is_named_in_its_list(sessile: Command, myagents: 
 @pytest.mark.mission("B1")
 @pytest.mark.parametrize("verb", [["label", f"{SESSION}#@0", "here"], ["tag", SESSION, "x"], ["move", SESSION, "/e"]])
 def test_what_myagents_has_no_counterpart_for_is_refused(sessile: Command, myagents: Path, verb: list[str]) -> None:
-    """Code 2 with a way out, and nothing is written."""
+    """The command exits with code 2 and a hint, and writes nothing."""
     before = snapshot(myagents)
     done = sessile(*verb, "--in-place")
     assert done.code == 2 and "sessile fork" in done.err
@@ -267,7 +267,7 @@ def test_what_myagents_has_no_counterpart_for_is_refused(sessile: Command, myage
 def test_a_session_of_myagents_goes_to_our_trash_with_its_row_and_comes_back(
     sessile: Command, myagents: Path, how: list[str]
 ) -> None:
-    """Shown first; with its attachments; undo restores files and list."""
+    """The plan is shown first; attachments are moved too, and undo restores the files and the list."""
     os.utime(myagents / "sessions" / f"{OTHER}.jsonl", ns=(LONG_AGO + 10**9,) * 2)
     before = snapshot(myagents)
     assert "would be moved to the trash" in sessile("prune", *how).err
@@ -290,7 +290,7 @@ def test_a_session_of_myagents_goes_to_our_trash_with_its_row_and_comes_back(
 
 
 def test_a_trash_that_names_a_strange_folder_puts_nothing_there(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """A note that came from elsewhere may say anything."""
+    """A trash record from another source may contain any path."""
     folder = demo / "trash" / "1700000000000-abc-x"
     folder.mkdir(parents=True)
     (folder / "0").write_text("evil")

@@ -1,4 +1,4 @@
-"""`sessile keep`, and the warnings of sessions that will be gone soon."""
+"""`sessile keep`, and the warnings about sessions that will be deleted soon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WARNING = "1 session of claude expires within 7 days; keep it: sessile keep"
 
 
 def write(home: Path, age: float, session: str = SESSION) -> Path:
-    """A session of Claude Code that was changed last so many days ago, with what a tool gave."""
+    """Write a Claude Code session with a tool result that was last changed the given number of days ago."""
     path = home / ".claude" / "projects" / "-work" / f"{session}.jsonl"
     (path.parent / session / "tool-results").mkdir(parents=True, exist_ok=True)
     (path.parent / session / "tool-results" / "1.txt").write_text("all of it")
@@ -35,7 +35,7 @@ def write(home: Path, age: float, session: str = SESSION) -> Path:
 
 @pytest.fixture
 def old(home: Path) -> Path:
-    """A session that will be gone in five days."""
+    """Return a session that Claude Code would delete in five days."""
     return write(home, 25)
 
 
@@ -45,7 +45,7 @@ def state(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.mission("B7")
 def test_keep_copies_what_expires_and_is_quiet_the_next_time(sessile: Command, old: Path, home: Path) -> None:
-    """The files that it wrote are on stdout, and nothing below the folder of Claude Code changes."""
+    """The written files are on stdout, and nothing in Claude Code's folder changes."""
     young = write(home, 3, OTHER)
     before = state(home / ".claude")
     done = sessile("keep")
@@ -60,7 +60,7 @@ def test_keep_copies_what_expires_and_is_quiet_the_next_time(sessile: Command, o
 
 
 def test_nothing_to_keep_is_no_error_and_says_so_to_a_person_only(sessile: Command, home: Path, tmp_path: Path) -> None:
-    """A job that runs every day sends no mail; nothing is made in an empty home."""
+    """Without a terminal the command prints nothing, which suits a daily job; it creates nothing in an empty home."""
     assert sessile("keep") == (0, "", "")
     assert list(home.iterdir()) == []
     assert apart(tmp_path / "report", "keep")[:3] == (0, "", "")
@@ -68,7 +68,7 @@ def test_nothing_to_keep_is_no_error_and_says_so_to_a_person_only(sessile: Comma
 
 
 def test_the_span_all_and_names_choose_sessions(sessile: Command, home: Path) -> None:
-    """One way at a time."""
+    """The options are mutually exclusive."""
     write(home, 20)
     write(home, 3, OTHER)
     kept = home / ".sessile" / "kept" / "claude" / "-work"
@@ -85,7 +85,7 @@ def test_the_span_all_and_names_choose_sessions(sessile: Command, home: Path) ->
 
 
 def test_keep_has_a_document(sessile: Command, old: Path, home: Path) -> None:
-    """What was written, when it would have been gone, and nothing the next time."""
+    """The JSON lists the copies and their expiry dates; a second run lists none."""
     document = sessile("keep", "--json").json
     (item,) = document["items"]
     assert document["schema"] == "sessile.keep/1" and document["failed"] == []
@@ -98,14 +98,14 @@ def test_keep_has_a_document(sessile: Command, old: Path, home: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_told_and_the_others_are_kept(sessile: Command, old: Path, demo: Path) -> None:
-    """One's own session is safe already; the exit code says that not all was done."""
+    """A native session needs no copy; the exit code reports that something was not kept."""
     done = sessile("keep", "6513270e", SESSION)
     assert done.code == 7 and "your own store" in done.err
     assert old.name in done.out
 
 
 def test_listings_warn_until_the_sessions_are_kept(sessile: Command, old: Path, home: Path) -> None:
-    """`ls` in a line, the first screen and `sources` in the row of the agent."""
+    """`ls` prints a line; the first screen and `sources` warn in the agent's row."""
     assert WARNING in sessile("ls").err.splitlines()
     assert WARNING in sessile("ls", "--json").err.splitlines()
     told = "1 expires within 7 days → sessile keep"
@@ -121,7 +121,7 @@ def test_listings_warn_until_the_sessions_are_kept(sessile: Command, old: Path, 
 
 
 def test_copies_that_are_not_listed_are_counted_where_somebody_wants_all(sessile: Command, old: Path) -> None:
-    """Their sessions are listed once, by their originals."""
+    """A session with a copy is listed once, as its original."""
     sessile("keep")
     done = sessile("ls", "-A")
     assert done.out.count(SESSION) == 1
@@ -130,7 +130,7 @@ def test_copies_that_are_not_listed_are_counted_where_somebody_wants_all(sessile
 
 
 def test_a_period_that_cannot_be_told_is_said(sessile: Command, old: Path, home: Path) -> None:
-    """Silence would look like safety; `keep --all` is the way out, and unknown is not zero."""
+    """A warning is printed that suggests `keep --all`; the number of expiring sessions is null, not zero."""
     (home / ".claude" / "settings.json").write_text('{"cleanupPeriodDays": 0}')
     for arguments in (["ls"], ["sources"], ["keep"], []):
         told = sessile(*arguments).err
@@ -141,7 +141,7 @@ def test_a_period_that_cannot_be_told_is_said(sessile: Command, old: Path, home:
 
 
 def test_settings_in_a_repository_of_dotfiles_are_followed(sessile: Command, old: Path, home: Path) -> None:
-    """A link that a person made is theirs to make."""
+    """A symbolic link to the settings file is followed."""
     (home / "dotfiles").mkdir()
     (home / "dotfiles" / "claude.json").write_text('{"cleanupPeriodDays": 365}')
     (home / ".claude" / "settings.json").symlink_to(home / "dotfiles" / "claude.json")
@@ -150,7 +150,7 @@ def test_settings_in_a_repository_of_dotfiles_are_followed(sessile: Command, old
 
 @pytest.mark.mission("B1")
 def test_a_kept_session_lives_on_when_its_owner_has_deleted_it(sessile: Command, old: Path, home: Path) -> None:
-    """It is listed, shown, searched, imported, forked and resumed elsewhere; Claude Code does not know it any more."""
+    """It can be listed, shown, searched, imported, forked and resumed elsewhere, but not with Claude Code."""
     content = old.read_bytes()
     sessile("keep")
     old.unlink()
@@ -171,7 +171,7 @@ def test_a_kept_session_lives_on_when_its_owner_has_deleted_it(sessile: Command,
 
 
 def test_a_copy_is_never_written_nor_pruned(sessile: Command, old: Path) -> None:
-    """It is what the agent had, byte for byte: a fork of it can be changed."""
+    """The copy is identical to the original; a fork of it can be changed."""
     sessile("keep")
     content = old.read_bytes()
     old.unlink()
@@ -188,11 +188,11 @@ def test_a_copy_is_never_written_nor_pruned(sessile: Command, old: Path) -> None
 
 
 def test_a_session_of_the_family_is_kept_by_its_name_and_resumed_as_a_fork(sessile: Command, home: Path) -> None:
-    """No agent may write into the archive."""
+    """It is resumed as a fork, because no agent may write to the archive."""
     store = Store(home / ".pi" / "agent", clock=lambda: NOW)
     with store.create("/work/app", title="From pi", publish=True) as session:
         session.append_message({"role": "user", "content": "hello"})
-    assert sessile("keep", "--all").out == ""  # nothing is known of pi that deletes
+    assert sessile("keep", "--all").out == ""  # pi is not known to delete sessions
     assert sessile("keep", "from pi").code == 0
     Path(session.path).unlink()
     (item,) = sessile("ls", "--json").json["items"]
@@ -202,14 +202,14 @@ def test_a_session_of_the_family_is_kept_by_its_name_and_resumed_as_a_fork(sessi
 
 
 def test_du_counts_what_is_kept(sessile: Command, old: Path) -> None:
-    """As a kind of its own."""
+    """Kept copies are a separate kind."""
     sessile("keep")
     assert sessile("du", "--json").json["store"]["kept_bytes"] == old.stat().st_size + 9
 
 
 def test_a_warning_loads_nothing_that_copies(sessile: Command, old: Path) -> None:
-    """A listing is as fast as before; without the folder of an agent that deletes, not even the rules are looked at."""
-    copying = ["sessile.storage.session_bytes", "sessile.cli.cleanup", "json", "hashlib"]
+    """A listing does not import the copying code; without the folder of such an agent, the rules are not loaded."""
+    copying = ["sessile.cli.cleanup", "json", "hashlib"]
     assert WARNING in sessile("ls").err
     assert loaded_by(["ls"], copying) == []
     shutil.rmtree(old.parents[2])

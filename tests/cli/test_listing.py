@@ -15,7 +15,7 @@ WEBHOOK = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
 
 
 def test_with_nothing_it_offers_the_demo(sessile: Command, home: Path, tmp_path: Path) -> None:
-    """The first screen says where it looked and what to do, and writes nothing outside of the cache."""
+    """The first screen shows the searched folders and the next steps, and writes only to the cache."""
     done = sessile()
     assert (done.code, done.out) == (0, "")
     assert "No agent sessions found" in done.err and ".pi/agent" in done.err and "sessile demo" in done.err
@@ -23,7 +23,7 @@ def test_with_nothing_it_offers_the_demo(sessile: Command, home: Path, tmp_path:
 
 
 def test_the_demo_goes_to_the_cache_and_can_be_used_by_every_verb(sessile: Command, home: Path) -> None:
-    """Nothing is written to the home; the second time it is there already."""
+    """Nothing is written to the home; the second call reuses the demo."""
     first, again = sessile("demo"), sessile("--demo", "ls")
     assert first.code == again.code == 0
     assert "made-up" in first.err and WEBHOOK in again.out
@@ -33,7 +33,7 @@ def test_the_demo_goes_to_the_cache_and_can_be_used_by_every_verb(sessile: Comma
 
 @pytest.mark.mission("X22")
 def test_other_agents_sessions_are_found_where_they_keep_them(sessile: Command, home: Path) -> None:
-    """A session of pi in its own folder is listed with its agent; its folder stays as it was."""
+    """A session in pi's folder is listed with its agent, and the folder is unchanged."""
     folder = home / ".pi" / "agent"
     with Store(folder, clock=lambda: 1_763_000_000.0).create("/work/app", title="From pi", publish=True) as session:
         session.append_message({"role": "user", "content": "hello"})
@@ -46,7 +46,7 @@ def test_other_agents_sessions_are_found_where_they_keep_them(sessile: Command, 
 
 
 def test_at_a_pipe_rows_have_tabs_whole_ids_and_iso_times(sessile: Command, demo: Path) -> None:
-    """Nothing is cut, nothing is coloured, there is no header unless somebody wants it."""
+    """Nothing is cut or coloured, and there are no column headers by default."""
     done = sessile("ls", "--columns", "id,age,title")
     row = next(line for line in done.out.splitlines() if line.startswith(WEBHOOK)).split("\t")
     assert row[0] == WEBHOOK and row[2] == "Webhook retries"
@@ -64,7 +64,7 @@ def test_what_is_hidden_is_said_with_the_way_to_see_it(sessile: Command, demo: P
 
 
 def test_filters(sessile: Command, demo: Path) -> None:
-    """Words, projects, models, times and features choose sessions."""
+    """Words, projects, models, times and features select sessions."""
     assert [line.split("\t")[0] for line in sessile("ls", "webhook", "--named").out.splitlines()][:1] == [WEBHOOK]
     projects = {item["project"] for item in sessile("ls", "-p", "/home/ana/notes", "--json").json["items"]}
     assert projects == {"/home/ana/notes"}
@@ -78,7 +78,7 @@ def test_filters(sessile: Command, demo: Path) -> None:
 
 
 def test_nothing_found_widens_the_question(sessile: Command, demo: Path) -> None:
-    """Exit code 1, and a word on where there would be something."""
+    """The command exits with code 1 and suggests where there are matches."""
     done = sessile("ls", "webhook", "-p", "/home/ana/notes")
     assert (done.code, done.out) == (1, "")
     assert "in other projects" in done.err
@@ -86,7 +86,7 @@ def test_nothing_found_widens_the_question(sessile: Command, demo: Path) -> None
 
 @pytest.mark.parametrize("sort", ["started", "cost", "tokens", "messages", "size"])
 def test_sorting_is_by_what_was_asked_with_unknown_last(sessile: Command, demo: Path, sort: str) -> None:
-    """The most first."""
+    """Sorting is in descending order."""
     items = sessile("ls", "--sort", sort, "--json").json["items"]
     member = {"started": "created", "size": "size"}.get(sort)
     keys = {"cost": "cost", "tokens": "total_tokens", "messages": "messages"}
@@ -97,23 +97,23 @@ def test_sorting_is_by_what_was_asked_with_unknown_last(sessile: Command, demo: 
 
 
 def test_forks_and_sub_agents_stand_below_where_they_come_from(sessile: Command, demo: Path) -> None:
-    """`--tree` shows sub-agents, too."""
+    """`--tree` also shows sub-agents."""
     done = sessile("ls", "--tree", "--json")
     assert any(item["sub_agent"] for item in done.json["items"])
 
 
 def test_pins(sessile: Command, demo: Path) -> None:
-    """A pinned session is marked, can be listed alone, and is unpinned again; the note lies in one's own store."""
+    """A pinned session is marked, can be filtered and unpinned; the pin is stored in the native store."""
     assert sessile("pin", "webhook retries").code == 0
     assert [item["id"] for item in sessile("ls", "--pinned", "--json").json["items"]] == [WEBHOOK]
     assert WEBHOOK in (demo / "pins.json").read_text()
-    assert sessile("pin", "webhook retries").code == 1  # already
+    assert sessile("pin", "webhook retries").code == 1  # already pinned
     assert sessile("pin", WEBHOOK, "--remove").code == 0
     assert sessile("ls", "--pinned").code == 1
 
 
 def test_a_bad_filter_is_explained(sessile: Command, demo: Path) -> None:
-    """Exit code 2, what is wrong, and what would be right."""
+    """The command exits with code 2, and the error shows the valid form."""
     done = sessile("ls", "--since", "soon")
     assert done.code == 2 and "14d" in done.err
     assert "branch" in sessile("ls", "--has", "wings").err
@@ -125,7 +125,7 @@ def test_a_bad_filter_is_explained(sessile: Command, demo: Path) -> None:
 
 
 def test_sources_are_added_and_removed(sessile: Command, home: Path, tmp_path: Path) -> None:
-    """A folder with session files, or a root with a sessions folder, is looked at from then on."""
+    """A folder with session files, or a root with a sessions folder, can be added."""
     other = tmp_path / "other"
     Store(other).create("/work/x", title="Elsewhere", publish=True).close()
     assert sessile("sources", "add", str(other)).code == 0
@@ -139,7 +139,7 @@ def test_sources_are_added_and_removed(sessile: Command, home: Path, tmp_path: P
 
 
 def test_statistics_count_and_never_call_the_unknown_nothing(sessile: Command, demo: Path) -> None:
-    """By model: one has no price, which is said; the total is at least what is shown."""
+    """A model without a price is reported, and the total is shown as a lower bound."""
     document = sessile("stats", "models", "--json").json
     rows = {row["name"]: row for row in document["items"]}
     assert rows["ollama/qwen3-coder:30b"]["cost"] is None and rows["ollama/qwen3-coder:30b"]["unpriced"]
@@ -153,7 +153,7 @@ def test_statistics_count_and_never_call_the_unknown_nothing(sessile: Command, d
 
 
 def test_a_damaged_catalog_is_made_anew(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """The listing is the same as before."""
+    """The listing is unchanged."""
     before = sessile("ls").out
     (tmp_path / "cache" / "catalog.db").write_bytes(b"nonsense" * 1000)
     assert sessile("ls").out == before

@@ -1,4 +1,4 @@
-"""Markdown at a terminal: rendered, complete, and unable to drive the terminal."""
+"""Markdown at a terminal: rendered completely and without terminal control."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ HOSTILE = f"""# {PROBE}
 
 @pytest.fixture
 def session(home: Path) -> str:
-    """A session with Markdown of a user and of a model, one of them hostile."""
+    """Write a session with Markdown from a user and a model, one of them hostile."""
     with Store(home / ".sessile").create(str(home), title="markdown", publish=True) as session:
         session.append_message({"role": "user", "content": HOSTILE})
         session.append_message({"role": "assistant", "content": [{"type": "text", "text": TEXT}]})
@@ -70,17 +70,17 @@ def session(home: Path) -> str:
 
 
 def texts(text: str, columns: int = 60) -> list[str]:
-    """The lines of a rendered text, without attributes."""
+    """Return the rendered lines without attributes."""
     return ["".join(span.text for span in line) for line in prose_lines(text, columns)]
 
 
 def letters(text: str) -> str:
-    """The letters of a text, which rendering may neither drop nor reorder."""
+    """Return the letters of a text, which rendering must not drop or reorder."""
     return "".join(char for char in text if char.isalpha())
 
 
 def test_markdown_is_rendered_at_a_terminal(session: str) -> None:
-    """Headings, emphasis, lists, tables, links and code have a look; their markup is gone."""
+    """Headings, emphasis, lists, tables, links and code are styled, and their markup is removed."""
     printed = at_a_terminal(["show", session, "--no-pager"], COLOURED).replace("\r\n", "\n")
     shown = SGR.sub("", printed).partition("assistant")[2]
     assert "# Retries" not in shown and "**" not in shown and "```" not in shown and "|---" not in shown
@@ -94,20 +94,20 @@ def test_markdown_is_rendered_at_a_terminal(session: str) -> None:
 
 @pytest.mark.parametrize("options", [["--plain"], ["--color", "never"]])
 def test_markdown_stays_as_it_is_without_colours(session: str, options: list[str]) -> None:
-    """Where there are no attributes, the markup carries the meaning."""
+    """Without attributes the markup is kept."""
     printed = at_a_terminal(["show", session, "--no-pager", *options], COLOURED)
     assert "# Retries" in printed and "**tenacity**" in printed and "```python" in printed
 
 
 def test_markdown_stays_as_it_is_in_a_pipe(sessile: Command, session: str) -> None:
-    """Even if colours are forced."""
+    """Markup is kept even with forced colours."""
     assert TEXT.splitlines()[2] in sessile("show", session).out
     assert TEXT.splitlines()[2] in sessile("show", session, "--color", "always").out
 
 
 @pytest.mark.promise("P37")
 def test_hostile_markdown_cannot_drive_the_terminal(session: str) -> None:
-    """There are no sequences but attributes, nothing is taken for markup of rich, and no link can be clicked."""
+    """The output has no sequences except attributes, no rich markup is interpreted, and links are not clickable."""
     printed = at_a_terminal(["show", session, "--no-pager"], COLOURED).replace("\r\n", "\n")
     rest = SGR.sub("", printed)
     assert all(map(harmless, rest.split("\n"))) and "\x1b]8" not in printed
@@ -117,7 +117,7 @@ def test_hostile_markdown_cannot_drive_the_terminal(session: str) -> None:
 
 
 def test_nothing_but_markup_is_dropped() -> None:
-    """Every letter of the text is still there, in its order; but those that name the language of code."""
+    """All letters are kept in order, except the language names of code blocks."""
     plain = TEXT.replace("python", "")
     shown = "\n".join(texts(TEXT))
     assert letters(shown) == letters(plain)
@@ -134,7 +134,7 @@ def test_nothing_but_markup_is_dropped() -> None:
     ],
 )
 def test_what_does_not_fit_is_shown_as_it_is(text: str) -> None:
-    """Deep nesting, wide tables and very long texts lose nothing."""
+    """Deep nesting, wide tables and very long texts are shown in full."""
     shown = texts(text, 40)
     assert "".join(shown).replace(" ", "") == text.replace(" ", "").replace("\n", "")
     assert all(len(line) <= 40 for line in shown)
@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_shown_as_it_is(text: str) -> None:
     st.integers(20, 90),
 )
 def test_whatever_is_stored_is_lines_that_fit_and_can_only_be_read(parts: list[str], columns: int) -> None:
-    """Attributes are numbers, texts are harmless, and no line is longer than it may be."""
+    """Any text gives lines within the width, with numeric attributes and escaped control characters."""
     for line in prose_lines(visible("".join(parts)), columns):
         assert line_width(line) <= columns
         assert all(harmless(visible(span.text)) and re.fullmatch(r"[\d;]*", span.look) for span in line)

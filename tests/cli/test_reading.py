@@ -17,7 +17,7 @@ DAMAGED = "Power cut during the backfill"
 
 
 def test_show_tells_the_branch_of_the_leaf(sessile: Command, demo: Path) -> None:
-    """Prompts, answers and tools of the active branch, and nothing of the branch that was left."""
+    """Prompts, answers and tools of the active branch are shown, and nothing of the abandoned branch."""
     done = sessile("show", WEBHOOK)
     assert done.code == 0
     assert "Make it a table row instead." in done.out and "approach B" in done.out
@@ -25,7 +25,7 @@ def test_show_tells_the_branch_of_the_leaf(sessile: Command, demo: Path) -> None
 
 
 def test_show_another_branch_by_label_entry_or_all(sessile: Command, demo: Path) -> None:
-    """A label ends the path where it stands; an abandoned tip shows its own path; all shows every entry."""
+    """A label ends the path at its entry, an abandoned tip shows its own path, and `all` shows every entry."""
     green = sessile("show", f"{WEBHOOK}@tests-green").out
     assert "All 8 tests pass" in green and "table row" not in green
     left = sessile("show", WEBHOOK, "--branch", "deadbee1").out
@@ -38,7 +38,7 @@ def test_show_another_branch_by_label_entry_or_all(sessile: Command, demo: Path)
 def test_a_branch_is_chosen_whatever_its_file_is_called(
     sessile: Command, demo: Path, tmp_path: Path, written: str
 ) -> None:
-    """A # in the name of a folder belongs to it; an entry or a branch behind the name gives way to --branch."""
+    """A # in a folder name is part of the path; --branch overrides an entry or branch after the name."""
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     copy = tmp_path / "c#" / "x@y" / "a.jsonl"
     copy.parent.mkdir(parents=True)
@@ -51,7 +51,7 @@ def test_a_branch_is_chosen_whatever_its_file_is_called(
 
 
 def test_depth_decides_how_much_and_says_what_it_hides(sessile: Command, demo: Path) -> None:
-    """Prompts only, then the talk, then tools, then everything."""
+    """The levels are prompts, conversation, tools and everything."""
     prompts, chat, tools, whole = (
         sessile("show", WEBHOOK, "--depth", d).out for d in ("prompts", "chat", "tools", "all")
     )
@@ -62,7 +62,7 @@ def test_depth_decides_how_much_and_says_what_it_hides(sessile: Command, demo: P
 
 
 def test_a_part_of_a_session(sessile: Command, demo: Path) -> None:
-    """From an entry, up to an entry, or the last few."""
+    """The part starts at an entry, ends at an entry, or is the last few entries."""
     document = sessile("show", WEBHOOK, "--from", "5eed", "--json").json
     assert document["items"][0]["id"] == "5eed0001"
     document = sessile("show", WEBHOOK, "--to", "9f31", "--json").json
@@ -72,7 +72,7 @@ def test_a_part_of_a_session(sessile: Command, demo: Path) -> None:
 
 
 def test_raw_lines_are_those_of_the_file(sessile: Command, demo: Path) -> None:
-    """Byte for byte; never to a terminal."""
+    """The bytes are identical; a terminal is refused."""
     lines = sessile("show", WEBHOOK, "--raw", "--branch", "all").out.splitlines()
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     stored = path.read_text().splitlines()
@@ -80,14 +80,14 @@ def test_raw_lines_are_those_of_the_file(sessile: Command, demo: Path) -> None:
 
 
 def test_damage_is_said_where_it_is_and_by_the_exit_code(sessile: Command, demo: Path) -> None:
-    """What can be read is shown, the gap is in its place, the code is 5."""
+    """Readable entries are shown with the gap in its place, and the exit code is 5."""
     done = sessile("show", DAMAGED)
     assert done.code == 5
     assert "sessile check" in done.err and done.out
 
 
 def test_following_prints_what_is_appended(home: Path, tmp_path: Path) -> None:
-    """A second process sees an entry soon after it is durable, and ends at Ctrl-C with its code."""
+    """A new entry is printed soon after it is durable, and Ctrl-C ends the command with its code."""
     store = Store(home / ".sessile")
     with store.create("/work", publish=True) as session:
         session.append_message({"role": "user", "content": "first"})
@@ -104,7 +104,7 @@ def test_following_prints_what_is_appended(home: Path, tmp_path: Path) -> None:
 
 
 def test_tree_shows_forks_labels_compaction_and_the_leaf(sessile: Command, demo: Path) -> None:
-    """The shape of the flagship: an abandoned approach, a summary, a label, a compaction, two tips."""
+    """The demo session has an abandoned branch, a summary, a label, a compaction and two tips."""
     done = sessile("tree", "webhook retries")
     assert done.code == 0
     lines = done.out.splitlines()
@@ -115,7 +115,7 @@ def test_tree_shows_forks_labels_compaction_and_the_leaf(sessile: Command, demo:
 
 
 def test_tree_for_a_program_and_a_screen_reader(sessile: Command, demo: Path) -> None:
-    """Documents have levels and flags; plain output begins with words and draws nothing."""
+    """JSON has levels and flags; plain output starts with words and has no line drawing."""
     items = sessile("tree", WEBHOOK, "--json").json["items"]
     assert [item["id"] for item in items if item["leaf"]] == ["0b1d22ef"]
     assert {item["id"] for item in items if item["head"]} == {"deadbee1", "77aa01c4", "0b1d22ef"}
@@ -125,7 +125,7 @@ def test_tree_for_a_program_and_a_screen_reader(sessile: Command, demo: Path) ->
 
 @pytest.mark.mission("B5")
 def test_context_is_what_the_model_saw_at_any_entry(sessile: Command, demo: Path) -> None:
-    """The document equals the engine's answer; before the compaction there is more to see."""
+    """The JSON equals the engine's context; before the compaction it has more messages."""
     document = sessile("context", WEBHOOK, "--json").json
     with Store(demo).open(next(str(p) for p in demo.rglob(f"*{WEBHOOK}*.jsonl")), readonly=True) as session:
         context = session.context()
@@ -141,14 +141,14 @@ def test_context_is_what_the_model_saw_at_any_entry(sessile: Command, demo: Path
 
 
 def test_context_as_a_provider_takes_it(sessile: Command, demo: Path) -> None:
-    """Anthropic and OpenAI shapes."""
+    """Anthropic and OpenAI formats are supported."""
     for wire in ("anthropic", "openai"):
         messages = sessile("context", WEBHOOK, "--as", wire).json["messages"]
         assert messages and all("role" in message for message in messages)
 
 
 def test_context_of_a_bare_file_needs_no_catalog(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """A path is opened at once: nothing else is looked at."""
+    """A path is opened directly, without reading anything else."""
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     assert sessile("context", str(path), "--json").json["entryCount"] == 33
     assert not (tmp_path / "cache" / "catalog.db").exists()
@@ -156,19 +156,19 @@ def test_context_of_a_bare_file_needs_no_catalog(sessile: Command, demo: Path, t
 
 @pytest.mark.mission("B6")
 def test_diff_compares_two_branches(sessile: Command, demo: Path) -> None:
-    """What they share is one line; then what each did and cost."""
+    """The common part is one line, followed by the actions and cost of each branch."""
     document = sessile("diff", f"{WEBHOOK}@deadbee1", f"{WEBHOOK}@tests-green", "--json").json
     assert document["common"] > 0
     told = sessile("diff", f"{WEBHOOK}@deadbee1", f"{WEBHOOK}@tests-green").out
     assert "entries in common" in told and "cost" in told and "failures" in told
-    assert sessile("diff", WEBHOOK).code == 0  # the branch that was left last, and the leaf's
+    assert sessile("diff", WEBHOOK).code == 0  # the branch that was abandoned last, and the active branch
 
 
 @pytest.mark.parametrize("verb", ["show", "tree", "context"])
 def test_an_unknown_name_is_not_found_and_an_ambiguous_one_lists_candidates(
     sessile: Command, demo: Path, verb: str
 ) -> None:
-    """Codes 3 and 4, with a hint."""
+    """The exit codes are 3 and 4, each with a hint."""
     done = sessile(verb, "no such session")
     assert done.code == 3 and "hint:" in done.err and done.out == ""
     done = sessile(verb, "webhook")

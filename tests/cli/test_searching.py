@@ -16,7 +16,7 @@ WEBHOOK = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
 
 @pytest.mark.mission("B3")
 def test_words_are_found_on_every_branch(sessile: Command, demo: Path) -> None:
-    """All words in any order; also on the branch that was left."""
+    """All words must match in any order, also on abandoned branches."""
     done = sessile("search", "tenacity", "approach", "--json")
     assert done.code == 0
     assert WEBHOOK in {hit["session"] for hit in done.json["items"]}
@@ -27,20 +27,20 @@ def test_words_are_found_on_every_branch(sessile: Command, demo: Path) -> None:
 
 
 def test_hits_at_a_pipe_are_lines_with_session_entry_field_and_text(sessile: Command, demo: Path) -> None:
-    """For other programs, without colours."""
+    """Hits are lines without colours."""
     line = sessile("search", "tenacity", "-n", "1").out.splitlines()[0].split("\t")
     assert len(line) == 4 and "tenacity" in line[3].lower()
 
 
 @pytest.mark.mission("B3")
 def test_other_scripts_are_found_as_parts(sessile: Command, demo: Path) -> None:
-    """Chinese has no spaces between words."""
+    """Chinese has no spaces between words, so parts of a text match."""
     hits = sessile("search", "购物车", "--json").json["items"]
     assert hits and all("购物车" in hit["text"] for hit in hits)
 
 
 def test_fields_are_kept_apart_and_those_not_searched_are_counted(sessile: Command, demo: Path) -> None:
-    """What tools printed is not searched, but how often it would be found is said."""
+    """Tool output is not searched by default, but its hits are counted."""
     done = sessile("search", "passed", "--json")
     assert {hit["field"] for hit in done.json["items"]} <= {"text", "thinking", "tool_input"}
     assert done.json["hidden"]["tool_result"] > 0
@@ -51,7 +51,7 @@ def test_fields_are_kept_apart_and_those_not_searched_are_counted(sessile: Comma
 
 
 def test_substrings_and_patterns(sessile: Command, demo: Path) -> None:
-    """By a scan, in any field."""
+    """Substrings and regular expressions are found by a scan of any field."""
     assert sessile("search", "-F", "RetryCallState) ->", "--json").json["items"]
     found = sessile("search", "-E", r"\d+ passed in", "--in", "tool_result", "--json").json["items"]
     assert found and all("passed in" in hit["text"] for hit in found)
@@ -61,7 +61,7 @@ def test_substrings_and_patterns(sessile: Command, demo: Path) -> None:
 
 
 def test_ids_counts_streams_and_context(sessile: Command, demo: Path) -> None:
-    """For the next command, for a number, for a program, for a person."""
+    """Output can be ids, a count, JSON or text with context."""
     ids = sessile("search", "tenacity", "-o").out.splitlines()
     assert WEBHOOK in ids and len(ids) == len(set(ids))
     counts = sessile("search", "tenacity", "--count", "--json").json
@@ -72,7 +72,7 @@ def test_ids_counts_streams_and_context(sessile: Command, demo: Path) -> None:
 
 
 def test_nothing_found_says_so(sessile: Command, demo: Path) -> None:
-    """Exit code 1, empty output, a word on stderr."""
+    """The command exits with code 1, stdout is empty, and stderr has a message."""
     done = sessile("search", "xylophonist")
     assert (done.code, done.out) == (1, "") and "nothing found" in done.err
     done = sessile("search", "tenacity", "-p", "/home/ana/notes")
@@ -80,7 +80,7 @@ def test_nothing_found_says_so(sessile: Command, demo: Path) -> None:
 
 
 def test_a_search_is_fresh(sessile: Command, demo: Path) -> None:
-    """What was appended a moment ago is found."""
+    """An entry that was just appended is found."""
     assert sessile("search", "platypus").code == 1
     assert sessile("rename", WEBHOOK, "The platypus session").code == 0
     done = sessile("search", "platypus", "--json")
@@ -89,7 +89,7 @@ def test_a_search_is_fresh(sessile: Command, demo: Path) -> None:
 
 @pytest.mark.mission("X23")
 def test_history_finds_prompts_of_all_agents(sessile: Command, home: Path) -> None:
-    """One's own and those of other agents, newest first; nothing is made where there is none."""
+    """Prompts of native and other sessions are listed, newest first; nothing is created."""
     for folder, prompt in ((".sessile", "fix the webhook"), (".pi/agent", "write a haiku")):
         (home / folder / "sessions").mkdir(parents=True)
         with HistoryStorage(str(home / folder / "history.db")) as history:

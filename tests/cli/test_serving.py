@@ -1,4 +1,4 @@
-"""`sessile serve`: one gateway for a store, found by its clients, refused where it would be unsafe, ended in time."""
+"""`sessile serve`: one gateway per store, discoverable by clients, with safe settings and a prompt shutdown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .gateways import serving
 
 @pytest.fixture
 def root(home: Path) -> Path:
-    """The root of a store that nobody has used yet."""
+    """Return the root of a new store."""
     return home / "store"
 
 
@@ -31,7 +31,7 @@ def root(home: Path) -> Path:
 @pytest.mark.promise("P33")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_can_be_found_while_it_runs_and_tidies_up_when_it_ends(root: Path, number: signal.Signals) -> None:
-    """Its note names address and process, for this user alone; at a signal it ends well, and the note is gone."""
+    """The note with address and process is readable by this user only; a signal ends the gateway and removes it."""
     with serving(root) as gateway:
         note = root / "gateway.json"
         told = json.loads(note.read_text())
@@ -48,7 +48,7 @@ def test_it_can_be_found_while_it_runs_and_tidies_up_when_it_ends(root: Path, nu
 
 @pytest.mark.promise("P33")
 def test_only_a_terminal_is_told_the_token(root: Path) -> None:
-    """There it is the fragment of the address; what goes to a pipe says where the token lies."""
+    """A terminal gets the token as the fragment of the URL; a pipe gets the path of the token file."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "sessile.cli.main", "--root", str(root), "serve", "--port", "0"]
     with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, text=True) as process:
@@ -70,7 +70,7 @@ def test_only_a_terminal_is_told_the_token(root: Path) -> None:
 
 @pytest.mark.mission("Y1")
 def test_a_store_has_one_gateway(root: Path, sessile: Command) -> None:
-    """The second is refused, and told where the first is."""
+    """A second gateway is refused, and the error names the address of the first."""
     with serving(root) as gateway:
         done = sessile("--root", str(root), "serve", "--port", "0")
         assert done.code == 6
@@ -79,7 +79,7 @@ def test_a_store_has_one_gateway(root: Path, sessile: Command) -> None:
 
 
 def test_a_gateway_that_was_killed_is_noticed_and_leaves_nothing_in_the_way(root: Path, sessile: Command) -> None:
-    """Its note is not believed, the doctor tells of it, and the next gateway just starts."""
+    """The stale note is ignored, the doctor reports it, and the next gateway starts."""
     with serving(root) as gateway:
         gateway.process.kill()
         gateway.process.communicate(timeout=15)
@@ -94,7 +94,7 @@ def test_a_gateway_that_was_killed_is_noticed_and_leaves_nothing_in_the_way(root
 
 
 def test_a_port_that_is_taken_is_said_so(root: Path, sessile: Command) -> None:
-    """With the way out; nothing is left behind."""
+    """The error has a hint, and nothing is left behind."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -109,14 +109,14 @@ def test_a_port_that_is_taken_is_said_so(root: Path, sessile: Command) -> None:
 def test_other_machines_are_let_in_only_with_a_token_that_somebody_chose(
     root: Path, sessile: Command, host: str
 ) -> None:
-    """An address that is not loopback needs a token file in the configuration."""
+    """An address other than loopback requires a token file in the configuration."""
     done = sessile("--root", str(root), "serve", "--port", "0", "--host", host)
     assert done.code == 2 and "tokenFile" in done.err
 
 
 @pytest.mark.promise("P33")
 def test_a_token_that_others_may_read_is_refused(root: Path, sessile: Command) -> None:
-    """Somebody may have read it."""
+    """The token may already be known to others."""
     root.mkdir()
     (root / "gateway.token").write_text("a" * 43)
     (root / "gateway.token").chmod(0o644)
@@ -140,7 +140,7 @@ def test_a_token_that_others_may_read_is_refused(root: Path, sessile: Command) -
 def test_a_configuration_that_cannot_be_meant_is_refused(
     root: Path, sessile: Command, name: str, text: str, told: str
 ) -> None:
-    """With the key or the line; nothing is started."""
+    """The error names the key or the line, and nothing is started."""
     root.mkdir()
     (root / name).write_text(text)
     done = sessile("--root", str(root), "serve", "--port", "0")
@@ -149,7 +149,7 @@ def test_a_configuration_that_cannot_be_meant_is_refused(
 
 
 def test_one_of_two_configurations_is_not_chosen_in_silence(root: Path, sessile: Command) -> None:
-    """Both config.toml and config.json are refused; a file that is named and not there, too."""
+    """config.toml together with config.json is refused, and so is a missing file that was named."""
     root.mkdir()
     (root / "config.toml").write_text("")
     (root / "config.json").write_text("{}")
@@ -158,7 +158,7 @@ def test_one_of_two_configurations_is_not_chosen_in_silence(root: Path, sessile:
 
 
 def test_keys_that_nobody_knows_are_told_and_have_no_effect(root: Path, tmp_path: Path) -> None:
-    """It starts all the same; a file may be named, and a token file is meant from its folder."""
+    """The gateway starts anyway; a configuration file can be named, and its token file is relative to its folder."""
     folder = tmp_path / "settings"
     folder.mkdir()
     (folder / "the.token").write_text("b" * 43)
@@ -172,7 +172,7 @@ def test_keys_that_nobody_knows_are_told_and_have_no_effect(root: Path, tmp_path
 
 
 def test_it_ends_in_time_although_somebody_listens(root: Path) -> None:
-    """A stream of events that never ends does not hold it up."""
+    """An open event stream does not delay the shutdown."""
     with serving(root) as gateway:
         connection = http.client.HTTPConnection(*gateway.place, timeout=10)
         connection.request("GET", "/v1/events", headers={"Authorization": f"Bearer {gateway.token}"})
@@ -185,7 +185,7 @@ def test_it_ends_in_time_although_somebody_listens(root: Path) -> None:
 
 
 def test_what_keeps_it_from_starting_is_said_as_it_is(root: Path, sessile: Command) -> None:
-    """Typed, with the file; no traceback, and nothing is left behind."""
+    """The error has its type and the file, without a traceback, and nothing is left behind."""
     (root / "gateway").mkdir(parents=True)
     (root / "gateway/turns").write_text("no folder")
     done = sessile("--root", str(root), "serve", "--port", "0")
@@ -196,14 +196,14 @@ def test_what_keeps_it_from_starting_is_said_as_it_is(root: Path, sessile: Comma
 def test_what_is_missing_is_named_with_the_command_that_installs_it(
     root: Path, sessile: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The packages of the gateway are an extra."""
+    """The gateway's dependencies are an optional extra."""
     monkeypatch.setattr("sessile.cli.servers.find_spec", lambda name: None if name == "uvicorn" else object())
     done = sessile("--root", str(root), "serve")
     assert done.code == 2 and "uvicorn" in done.err and "pip install 'sessile[gateway]'" in done.err
 
 
 def test_with_nothing_to_see_the_made_up_store_is_served(home: Path, root: Path, sessile: Command) -> None:
-    """With some of its sessions as conversations, each with its file; but only if there is no session of one's own."""
+    """Some demo sessions become conversations, each with its file, but only if there are no native sessions."""
     with serving(root, "--or-demo") as gateway:
         assert "demo" in gateway.told["root"] and not root.exists()
         rows = sessile("--demo", "sessions", "--json").json["sessions"]
@@ -216,7 +216,7 @@ def test_with_nothing_to_see_the_made_up_store_is_served(home: Path, root: Path,
 
 
 def test_a_page_is_opened_without_telling_the_token_to_who_lists_processes(root: Path, tmp_path: Path) -> None:
-    """The browser gets the name of a file that only this user can read; it goes with the gateway."""
+    """The browser opens a file that only this user can read and that is removed with the gateway."""
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/opened\ncp {root}/gateway.html {tmp_path}/page\n')
     browser.chmod(0o700)

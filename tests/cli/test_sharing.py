@@ -24,7 +24,7 @@ SECRETIVE = "Deploy script prints too much"
 @pytest.mark.promise("P29")
 @pytest.mark.parametrize("form", ["html", "md", "txt", "jsonl"])
 def test_no_secret_leaves_in_an_export(sessile: Command, demo: Path, tmp_path: Path, form: str) -> None:
-    """Every form has placeholders in their place, at every depth; the report names rules and never a secret."""
+    """Every format has placeholders at every depth; the report names rules but no secrets."""
     target = tmp_path / f"out.{form}"
     done = sessile("export", SECRETIVE, "-o", str(target), "--depth", "all")
     assert done.code == 0
@@ -50,7 +50,7 @@ def _secrets_of(demo: Path) -> set[str]:
 def test_the_name_of_an_export_is_never_a_path_that_a_session_made_up(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever names no file gets one in the folder where they are, whatever id the session has given itself."""
+    """Without --output the file is created in the current folder, whatever the id of the session."""
     here = tmp_path / "outer" / "here"
     here.mkdir(parents=True)
     source = tmp_path / "rollout.jsonl"
@@ -67,7 +67,7 @@ def test_the_name_of_an_export_is_never_a_path_that_a_session_made_up(
 
 
 def test_without_redaction_a_session_file_is_copied_byte_for_byte(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """And it is said that secrets were not looked for."""
+    """A note says that secrets were not redacted."""
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     target = tmp_path / "copy.jsonl"
     done = sessile("export", WEBHOOK, "-o", str(target), "--redact", "off")
@@ -76,7 +76,7 @@ def test_without_redaction_a_session_file_is_copied_byte_for_byte(sessile: Comma
 
 
 def test_an_exported_session_file_opens_with_the_same_context(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Lines without secrets are unchanged, so that the copy is the session."""
+    """Lines without secrets are unchanged."""
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     target = tmp_path / "copy.jsonl"
     sessile("export", WEBHOOK, "-o", str(target))
@@ -87,7 +87,7 @@ def test_an_exported_session_file_opens_with_the_same_context(sessile: Command, 
 
 
 def test_one_branch(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Only the path to a label leaves."""
+    """Only the path to the label is exported."""
     target = tmp_path / "branch.jsonl"
     sessile("export", f"{WEBHOOK}@tests-green", "-o", str(target))
     ids = [entry["id"] for entry in load_entries_from_file(target)[1:]]
@@ -96,7 +96,7 @@ def test_one_branch(sessile: Command, demo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.mission("X24")
 def test_artifacts_go_along_with_a_session_file(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Texts are redacted; what is no text goes only without redaction, and that is said."""
+    """Texts are redacted; binary artifacts are only exported without redaction, and a note says so."""
     (folder,) = {path.parent for path in demo.rglob("scout-1.jsonl")}
     (folder / "note.md").write_text(f"token {fill('ghp_<w36>')}")
     (folder / "picture.bin").write_bytes(b"\xff\x00")
@@ -113,7 +113,7 @@ def test_artifacts_go_along_with_a_session_file(sessile: Command, demo: Path, tm
 def test_artifacts_of_a_store_that_is_no_folder_go_along_too(
     sessile: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lie where the session lies, which need not be a disk."""
+    """Artifacts are read from the session's storage, which need not be a disk."""
     store = Store.in_memory()
     monkeypatch.setattr(App, "store", store)
     with store.create("/work", publish=True) as session:
@@ -125,7 +125,7 @@ def test_artifacts_of_a_store_that_is_no_folder_go_along_too(
 
 
 def test_images_can_be_left_out(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """A text stands in their place, and it is said."""
+    """A placeholder text replaces each image, and a note says so."""
     whole, without = tmp_path / "a.html", tmp_path / "b.html"
     sessile("export", WEBHOOK, "-o", str(whole))
     sessile("export", WEBHOOK, "-o", str(without), "--no-images")
@@ -134,7 +134,7 @@ def test_images_can_be_left_out(sessile: Command, demo: Path, tmp_path: Path) ->
 
 
 def test_images_of_a_markdown_file_lie_in_a_folder_beside_it(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Named by their content, for nobody else to read; on stdout there is no beside, and they stay words."""
+    """Image files are named by content hash and private; on stdout, images stay placeholders."""
     target = tmp_path / "my notes.md"
     done = sessile("export", WEBHOOK, "-o", str(target))
     folder = tmp_path / "my notes-images"
@@ -152,7 +152,7 @@ def test_images_of_a_markdown_file_lie_in_a_folder_beside_it(sessile: Command, d
 def test_an_export_that_cannot_be_finished_takes_its_images_back(
     sessile: Command, demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No file, no folder, nothing half-written."""
+    """No file or folder is left behind."""
     original = Pictures.keep
 
     def keep(self: Pictures, name: str, data: bytes) -> str:
@@ -166,7 +166,7 @@ def test_an_export_that_cannot_be_finished_takes_its_images_back(
 
 
 def test_a_file_that_is_there_is_not_replaced_unless_told(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Code 7, nothing changed."""
+    """The command exits with code 7 and changes nothing."""
     target = tmp_path / "out.md"
     target.write_text("mine")
     assert sessile("export", WEBHOOK, "-o", str(target)).code == 7
@@ -177,7 +177,7 @@ def test_a_file_that_is_there_is_not_replaced_unless_told(sessile: Command, demo
 
 
 def test_a_reviewed_export_keeps_what_a_person_keeps(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Without a terminal nobody can be asked: it is refused; --keep decides before."""
+    """Without a terminal a review is refused; --keep decides in advance."""
     done = sessile("export", SECRETIVE, "-o", str(tmp_path / "x.txt"), "--redact", "review")
     assert done.code == 7 and "--keep" in done.err and not (tmp_path / "x.txt").exists()
     report = tmp_path / "report.json"
@@ -191,7 +191,7 @@ def test_a_reviewed_export_keeps_what_a_person_keeps(sessile: Command, demo: Pat
 
 
 def test_an_export_that_fails_leaves_no_file(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """A folder that is not there: a typed error with the path, and nothing half-written."""
+    """A missing folder is reported with its path, and no partial file is left."""
     done = sessile("export", WEBHOOK, "-o", str(tmp_path / "nowhere" / "x.html"))
     assert done.code in (3, 8) and "nowhere" in done.err
     assert not list(tmp_path.glob("nowhere*"))
@@ -199,7 +199,7 @@ def test_an_export_that_fails_leaves_no_file(sessile: Command, demo: Path, tmp_p
 
 @pytest.mark.mission("B7")
 def test_secrets_are_found_and_never_printed(sessile: Command, demo: Path) -> None:
-    """Exit code 1 if there are any, 0 if there are none; for one session or for all."""
+    """The command exits with 1 if there are secrets and 0 if not, for one session or all."""
     done = sessile("secrets")
     assert done.code == 1 and "github-token" in done.out
     assert not [secret for secret in _secrets_of(demo) if secret in done.out + done.err]
@@ -209,7 +209,7 @@ def test_secrets_are_found_and_never_printed(sessile: Command, demo: Path) -> No
 
 
 def test_a_file_that_ends_with_an_unknown_form_is_not_written(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Nobody gets HTML who asks for something else."""
+    """An unknown file extension is refused instead of writing HTML."""
     done = sessile("export", WEBHOOK, "-o", str(tmp_path / "x.pdf"))
     assert done.code == 2 and ".pdf" in done.err and "pass -t html" in done.err
     assert not (tmp_path / "x.pdf").exists()

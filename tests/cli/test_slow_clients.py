@@ -1,4 +1,4 @@
-"""Clients that hold connections without asking anything: closed in time, and never in the way of others."""
+"""Clients that hold connections without sending requests are closed in time and do not block others."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .gateways import Serving, serving
 pytestmark = pytest.mark.promise("P39")
 
 SECONDS = 0.8
-ROOM = 8 + 8 + 64  # connections, streams, and those that may wait
+ROOM = 8 + 8 + 64  # limits of connections, streams and waiting connections
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A gateway that waits for headers for less than a second, and has little room."""
+    """Run a gateway with a header timeout below one second and few connections."""
     folder = tmp_path_factory.mktemp("slow")
     (folder / "own.toml").write_text(f"[limits]\nheaderSeconds = {SECONDS}\nconnections = 8\neventClients = 8\n")
     with serving(folder / "root", "--config", str(folder / "own.toml")) as running:
@@ -29,7 +29,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 def is_closed(sock: socket.socket, patience: float = 0.01) -> bool:
-    """Whether the other side has closed a connection, or does so in that many seconds."""
+    """Return whether the other side has closed a connection, or closes it within the given seconds."""
     sock.settimeout(patience)
     try:
         while sock.recv(65536):
@@ -42,14 +42,14 @@ def is_closed(sock: socket.socket, patience: float = 0.01) -> bool:
 
 
 def answered(gateway: Serving) -> float:
-    """How many seconds somebody waits who asks something ordinary."""
+    """Return the response time of an ordinary request in seconds."""
     began = time.monotonic()
     assert gateway.get("/v1/sessions", gateway.token)[0] == 200
     return time.monotonic() - began
 
 
 def test_headers_that_come_byte_by_byte_stop_nobody_and_do_not_come_to_their_end(gateway: Serving) -> None:
-    """Others are answered at once; the slow ones are closed when their time is over, however busy they are."""
+    """Other clients are answered at once; slow ones are closed at the timeout, even while they send."""
     request = f"GET /healthz HTTP/1.1\r\nHost: {gateway.place[0]}\r\nX-Slow: {'x' * 500}".encode()
     with ExitStack() as stack:
         slow = [stack.enter_context(socket.create_connection(gateway.place)) for _ in range(30)]
@@ -68,7 +68,7 @@ def test_headers_that_come_byte_by_byte_stop_nobody_and_do_not_come_to_their_end
 
 
 def test_a_crowd_that_says_nothing_gives_way_to_who_asks(tmp_path: Path) -> None:
-    """There is room for so many; of more, those go first that have waited longest, long before their time is over."""
+    """Over the limit, the connections that have waited longest are closed first, before their timeout."""
     (tmp_path / "own.toml").write_text("[limits]\nheaderSeconds = 60\nconnections = 8\neventClients = 8\n")
     with serving(tmp_path / "root", "--config", str(tmp_path / "own.toml")) as gateway, ExitStack() as stack:
         crowd = [stack.enter_context(socket.create_connection(gateway.place)) for _ in range(6 * ROOM)]
@@ -79,7 +79,7 @@ def test_a_crowd_that_says_nothing_gives_way_to_who_asks(tmp_path: Path) -> None
 
 
 def test_a_refused_request_does_not_hold_its_connection_by_its_body(gateway: Serving) -> None:
-    """It is answered before its body has come, and what still comes of it counts as waiting."""
+    """The response is sent before the body has arrived, and the rest of the body does not extend the timeout."""
     with socket.create_connection(gateway.place) as sock:
         head = f"POST /v1/chat/send HTTP/1.1\r\nHost: {gateway.place[0]}\r\nContent-Length: 100000\r\n\r\n"
         sock.sendall(head.encode())
@@ -96,7 +96,7 @@ def test_a_refused_request_does_not_hold_its_connection_by_its_body(gateway: Ser
 
 
 def test_a_connection_serves_many_requests_and_is_closed_when_it_is_idle(gateway: Serving) -> None:
-    """Each request begins the time anew."""
+    """Each request restarts the timeout."""
     connection = http.client.HTTPConnection(*gateway.place, timeout=5)
     headers = {"Authorization": f"Bearer {gateway.token}"}
     first = None
@@ -111,7 +111,7 @@ def test_a_connection_serves_many_requests_and_is_closed_when_it_is_idle(gateway
 
 
 def test_who_listens_is_not_taken_for_slow(gateway: Serving) -> None:
-    """A stream of events stays open although nothing comes from its client."""
+    """An event stream stays open although the client sends nothing."""
     connection = http.client.HTTPConnection(*gateway.place, timeout=5)
     connection.request("GET", "/v1/events", headers={"Authorization": f"Bearer {gateway.token}"})
     response = connection.getresponse()
@@ -122,7 +122,7 @@ def test_who_listens_is_not_taken_for_slow(gateway: Serving) -> None:
 
 @pytest.mark.parametrize(("size", "status"), [(20_000, b" 431 "), (200_000, b" 400 ")])
 def test_headers_that_are_too_large_are_refused(gateway: Serving, size: int, status: bytes) -> None:
-    """Before the token is looked at; who sends very much is not told kindly."""
+    """They are refused without a token check; very large headers get a generic status."""
     with socket.create_connection(gateway.place) as sock:
         sock.settimeout(5)
         head = f"GET /healthz HTTP/1.1\r\nHost: {gateway.place[0]}\r\nX-Much: {'x' * size}\r\n\r\n"

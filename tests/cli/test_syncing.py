@@ -1,4 +1,4 @@
-"""`sessile sync`: to a folder and back, what it says, and what it refuses."""
+"""`sessile sync`: copying to a folder and back, its output, and its errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEBHOOK = "6513270e"
 
 
 def test_sync_names_what_it_brings_and_is_quiet_the_next_time(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """The paths in the target are on stdout; how many there are is told beside it."""
+    """The copied paths are on stdout, and their number is on stderr."""
     backup = tmp_path / "backup"
     seen = sessile("sync", str(backup), "--dry-run")
     assert seen.code == 0 and "would be copied to" in seen.err and not backup.exists()
@@ -27,7 +27,7 @@ def test_sync_names_what_it_brings_and_is_quiet_the_next_time(sessile: Command, 
 
 
 def test_a_folder_that_is_not_there_has_nothing_to_bring(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Whoever mistypes the folder of a backup is not told that everything is restored."""
+    """A missing source folder is an error, so that a mistyped backup is not taken for a restored one."""
     for arguments in (
         ("--from", str(tmp_path / "nowhere")),
         (str(tmp_path / "a"), "--from", str(tmp_path / "nowhere")),
@@ -38,7 +38,7 @@ def test_a_folder_that_is_not_there_has_nothing_to_bring(sessile: Command, demo:
 
 
 def test_sync_never_says_that_nothing_is_missing_where_it_failed(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Two copies of which one was rewritten stay as they are: how many failed is told, whether others came along or not."""
+    """Two copies that differ stay unchanged, and the failures are counted whether or not others were copied."""
     backup = tmp_path / "backup"
     sessile("sync", str(backup))
     (copy,) = backup.rglob(f"*{WEBHOOK}*.jsonl")
@@ -55,7 +55,7 @@ def test_sync_never_says_that_nothing_is_missing_where_it_failed(sessile: Comman
 
 
 def test_sync_brings_back_what_is_missing_here(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """A store that was lost comes back from its copy."""
+    """A lost store is restored from its copy."""
     backup, restored = str(tmp_path / "backup"), str(tmp_path / "restored")
     sessile("sync", backup)
     done = sessile("--root", restored, "sync", "--from", backup)
@@ -65,14 +65,14 @@ def test_sync_brings_back_what_is_missing_here(sessile: Command, demo: Path, tmp
 
 @pytest.mark.parametrize("arguments", [(), ("--from", "X", "X")])
 def test_sync_needs_two_stores(sessile: Command, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """Which is said before anything is looked at."""
+    """The error comes before anything is read."""
     (tmp_path / "X").mkdir()
     done = sessile("sync", *(str(tmp_path / name) if name == "X" else name for name in arguments))
     assert done.code == 2 and done.out == "" and "hint: " in done.err
 
 
 def test_the_password_of_a_database_is_never_shown(sessile: Command) -> None:
-    """Nor when it cannot be reached."""
+    """It is hidden in errors of an unreachable database too."""
     done = sessile("sync", "postgresql://me:hunter2@127.0.0.1:1/x?connect_timeout=1")
     assert done.code not in (0, 1) and "127.0.0.1:1/x" in done.err
     assert "hunter2" not in done.err + done.out

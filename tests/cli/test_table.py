@@ -1,4 +1,4 @@
-"""Tables at a terminal: they fit, whatever is in them, and no number is cut."""
+"""Tables at a terminal: every line fits, and no number is cut."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROWS = st.lists(st.tuples(st.just("6513270e"), NUMBER, TEXT, TEXT, NUMBER), min_
 
 
 def printed(rows: list[tuple[str, ...]], room: int) -> list[str]:
-    """The lines of a table."""
+    """Return the lines of a table."""
     lines = aligned(COLUMNS, [[Cell(text) for text in row] for row in rows], room)
     return ["".join(span.text for span in line) for line in lines]
 
 
 @given(ROWS, st.integers(40, 200))
 def test_no_line_is_wider_than_the_room_and_no_number_is_cut(rows: list[tuple[str, ...]], room: int) -> None:
-    """Whatever the texts are, in every alphabet."""
+    """This holds for any text in any script."""
     lines = printed(rows, room)
     assert max(map(width, lines)) <= room
     words = " ".join(lines).replace(";", " ").split()
@@ -36,7 +36,7 @@ def test_no_line_is_wider_than_the_room_and_no_number_is_cut(rows: list[tuple[st
 
 
 def test_columns_stand_below_their_heads() -> None:
-    """Numbers to the right, texts to the left, also where characters are two columns wide."""
+    """Numbers are right-aligned and texts left-aligned, also with double-width characters."""
     lines = printed([("6513270e", "7", "here", "购物车", "10"), ("910bb424", "120", "there", "two words", "9")], 80)
     assert lines == [
         "id          n  place  what        m",
@@ -46,7 +46,7 @@ def test_columns_stand_below_their_heads() -> None:
 
 
 def test_the_wide_column_gives_way_first_then_the_soft_one_then_both_stand_below() -> None:
-    """And where even the numbers do not fit, a row is told in words."""
+    """If even the numbers do not fit, a row is written as words."""
     row = ("6513270e", "7", "p" * 40, "w" * 60, "10")
     assert "p" * 40 in printed([row], 100)[1] and "…" in printed([row], 100)[1]
     assert printed([row], 70)[1].count("…") == 2
@@ -55,5 +55,5 @@ def test_the_wide_column_gives_way_first_then_the_soft_one_then_both_stand_below
 
 
 def test_a_table_without_rows_has_no_heads() -> None:
-    """Heads above nothing say nothing."""
+    """An empty table prints nothing."""
     assert printed([], 80) == []

@@ -21,7 +21,7 @@ CODEX = "0199aaaa-1111-7000-8000-000000000001"
 
 @pytest.fixture
 def pi_session(home: Path) -> Path:
-    """A session of pi, in pi's folder."""
+    """Return a session of pi in pi's folder."""
     with Store(home / ".pi" / "agent").create(str(home), title="From pi", publish=True) as session:
         session.append_message({"role": "user", "content": "hello"})
         session.append_message({"role": "assistant", "content": [{"type": "text", "text": "hi"}]})
@@ -29,7 +29,7 @@ def pi_session(home: Path) -> Path:
 
 
 def test_resume_prints_the_command_with_the_folder(sessile: Command, pi_session: Path, home: Path) -> None:
-    """The agent is the one that wrote it; names are quoted."""
+    """The agent is the one that wrote the session, and names are quoted."""
     done = sessile("resume", "from pi", "--print")
     assert done.out == f"cd {home} && pi --session {pi_session}\n"
     document = sessile("resume", "@last", "--json").json
@@ -40,7 +40,7 @@ def test_resume_prints_the_command_with_the_folder(sessile: Command, pi_session:
 def test_resume_without_a_name_offers_the_sessions_of_this_folder(
     home: Path, pi_session: Path, sessile: Command
 ) -> None:
-    """Numbered, newest first; a number or words choose one. One alone needs no question; at a pipe the last is taken."""
+    """A numbered list, newest first, is shown unless there is only one; without a terminal the last session is taken."""
     printed = at_a_terminal(["resume", "--print"], {"NO_COLOR": "1"})
     assert "Which one" not in printed and str(pi_session) in printed.replace("\r\n", "")
     os.utime(pi_session, (1_700_000_000, 1_700_000_000))
@@ -63,14 +63,14 @@ def test_resume_without_a_name_offers_the_sessions_of_this_folder(
 def test_what_a_header_calls_its_format_does_not_choose_the_agent(
     sessile: Command, pi_session: Path, named: str
 ) -> None:
-    """The format is that of the file, and a member of that name is nobody's business."""
+    """The format is detected from the file; a `format` member in the header is ignored."""
     head, rest = pi_session.read_bytes().split(b"\n", 1)
     pi_session.write_bytes(json.dumps({**json.loads(head), "format": named}).encode() + b"\n" + rest)
     assert sessile("resume", "from pi", "--json").json["argv"] == ["pi", "--session", str(pi_session)]
 
 
 def test_resume_of_a_fork_names_the_command_that_makes_it(sessile: Command, home: Path, tmp_path: Path) -> None:
-    """Word by word, with the store that it goes to: whoever runs the list, or the line in a shell, gets there."""
+    """The command is printed as arguments and as a shell line, both with the target store."""
     folder = home / ".codex" / "sessions"
     folder.mkdir(parents=True)
     rows = (
@@ -88,7 +88,7 @@ def test_resume_of_a_fork_names_the_command_that_makes_it(sessile: Command, home
 @pytest.mark.promise("P32")
 @pytest.mark.parametrize("named", ['-cnotify=["sh","-c","id"]', "--yolo", "-", "a b", "../x", "x\n--yolo"])
 def test_resume_gives_no_agent_an_option_that_a_file_has_made_up(sessile: Command, home: Path, named: str) -> None:
-    """The id of a session stands in its file: what is none would be taken for an option of the agent, and run commands."""
+    """An id comes from the file: an invalid id could be read as an option of the agent and run commands."""
     folder = home / ".codex" / "sessions"
     folder.mkdir(parents=True)
     rows = (
@@ -104,7 +104,7 @@ def test_resume_gives_no_agent_an_option_that_a_file_has_made_up(sessile: Comman
 
 @pytest.mark.promise("P32")
 def test_resume_passes_arguments_never_a_shell(home: Path, pi_session: Path, tmp_path: Path) -> None:
-    """The agent is started in the session's folder with the path as one argument; nothing of it is interpreted."""
+    """The agent is started in the session's folder with the path as one argument, which no shell interprets."""
     program = tmp_path / "bin" / "pi"
     program.parent.mkdir()
     program.write_text(f"#!{sys.executable}\nimport os, sys\nprint(sys.argv[1:], os.getcwd())\n")
@@ -121,14 +121,14 @@ def test_resume_passes_arguments_never_a_shell(home: Path, pi_session: Path, tmp
 def test_an_agent_that_is_not_installed_is_said(
     sessile: Command, pi_session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the command to run elsewhere."""
+    """The error contains the command to run elsewhere."""
     monkeypatch.setenv("PATH", "/nonexistent")
     done = sessile("resume", "from pi")
     assert done.code == 3 and "pi --session" in done.err
 
 
 def test_continue_takes_this_folder_else_the_last_of_all(sessile: Command, pi_session: Path, home: Path) -> None:
-    """And says which."""
+    """The chosen session is named."""
     assert str(pi_session) in sessile("continue", "--print").out
     os.chdir(home.parent)
     elsewhere = home.parent / "elsewhere"
@@ -139,7 +139,7 @@ def test_continue_takes_this_folder_else_the_last_of_all(sessile: Command, pi_se
 
 
 def test_branch_moves_the_leaf_and_keeps_everything(sessile: Command, demo: Path) -> None:
-    """The next one who opens stands there; the branch that was left is in the tree."""
+    """The next open continues there, and the abandoned branch stays in the tree."""
     done = sessile("branch", f"{WEBHOOK}@tests-green")
     assert done.code == 0 and done.out == f"{WEBHOOK}\n"
     tree = sessile("tree", WEBHOOK, "--json").json
@@ -149,13 +149,13 @@ def test_branch_moves_the_leaf_and_keeps_everything(sessile: Command, demo: Path
 
 
 def test_branch_with_a_summary_appends_it(sessile: Command, demo: Path) -> None:
-    """What was learned goes along."""
+    """The summary is stored as an entry and shown."""
     assert sessile("branch", f"{WEBHOOK}#9f31c2a0", "--summary", "The table row was not wanted.").code == 0
     assert "The table row was not wanted." in sessile("show", WEBHOOK).out
 
 
 def test_fork_makes_a_session_of_ones_own(sessile: Command, pi_session: Path, home: Path) -> None:
-    """All of it, or the path to an entry; the source is not touched."""
+    """The fork has the whole session or the path to an entry; the source is unchanged."""
     before = pi_session.read_bytes(), pi_session.stat().st_mtime_ns
     document = sessile("fork", str(pi_session), "--json").json
     assert document["source"] == str(pi_session) and document["path"].startswith(str(home / ".sessile"))
@@ -168,7 +168,7 @@ def test_fork_makes_a_session_of_ones_own(sessile: Command, pi_session: Path, ho
 
 
 def test_label_and_clear(sessile: Command, demo: Path) -> None:
-    """A label is found again as a branch; clearing takes it away."""
+    """A label selects a branch; clearing removes it."""
     assert sessile("label", f"{WEBHOOK}#0b1d22ef", "final").code == 0
     assert sessile("show", f"{WEBHOOK}@final").code == 0
     assert sessile("label", f"{WEBHOOK}#0b1d22ef", "--clear").code == 0
@@ -177,7 +177,7 @@ def test_label_and_clear(sessile: Command, demo: Path) -> None:
 
 
 def test_rename_and_move(sessile: Command, demo: Path, home: Path) -> None:
-    """Title and project change; the file that was touched is said."""
+    """Title and project change, and the changed file is printed."""
     done = sessile("rename", WEBHOOK, "Retries", "at", "last")
     assert done.code == 0 and ".jsonl" in done.err
     moved = sessile("move", "Retries at last", str(home), "--json").json
@@ -187,7 +187,7 @@ def test_rename_and_move(sessile: Command, demo: Path, home: Path) -> None:
 
 
 def test_a_name_that_nobody_sees_is_refused_with_a_way_out(sessile: Command, demo: Path) -> None:
-    """Nothing is written, and what a name needs is said."""
+    """Nothing is written, and the error says what a name needs."""
     (path,) = demo.rglob(f"*{WEBHOOK}.jsonl")
     before = path.read_bytes()
     done = sessile("rename", WEBHOOK, " ")
@@ -195,7 +195,7 @@ def test_a_name_that_nobody_sees_is_refused_with_a_way_out(sessile: Command, dem
 
 
 def test_other_agents_files_are_written_only_in_place(sessile: Command, pi_session: Path) -> None:
-    """Refused with code 7 and two ways out; with --in-place only lines are appended."""
+    """Without --in-place the command exits with code 7 and two suggestions; with it, only lines are appended."""
     before = pi_session.read_bytes()
     done = sessile("rename", "from pi", "Mine")
     assert done.code == 7 and "--in-place" in done.err and "fork" in done.err
