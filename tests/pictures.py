@@ -97,7 +97,7 @@ LINES = {
             Step("admission", "key → conversation → session; resets when due", "same idempotency key: same turn"),
             Step("replies", "makes the message durable", "202: the gateway has it", "disk"),
             Step("lanes", "runs one turn at a time per session; others wait", "on a database: a lease"),
-            Step("admission", "builds the context as the provider takes it", "compacts first if it is too long"),
+            Step("context_window", "builds the request as the provider takes it", "compacts first if it is too long"),
             Step("runners", "the model, a command or the echo answers", "streamed to every listener"),
             Step("replies", "appends the reply and its usage", "killed here: marked interrupted, once", "disk"),
             Step("events", "delivers every entry once, in order", "also after a reconnect"),
