@@ -87,7 +87,9 @@ def find_header(items: Iterable[Item]) -> tuple[Line | None, bytes | None]:
 
 def starts_native(first: bytes) -> bool:
     """Return whether a file that starts with these bytes is in the native format."""
-    return find_header(Scanner(0).feed(first))[0] is not None
+    # Nearly always the first line is the header, or the second after a title slot: the other lines need no look.
+    second = first.find(b"\n", first.find(b"\n") + 1) + 1
+    return any(find_header(Scanner(0).feed(piece))[0] is not None for piece in (first[:second], first))
 
 
 def _first_items(fs: Bytes, fd: int, size: int, goes_on: Callable[[], bool], *, full: bool = False) -> Iterator[Item]:
