@@ -26,13 +26,11 @@ from sessile.storage.packed import is_packed, open_rows
 from sessile.storage.reader import JournalReader
 from sessile.storage.session_lists import told_of
 
-# --- foreign rows
-
 _WINDOW = 64 * 1024
 
 
 def beginning(fs: Filesystem, fd: int) -> bytes:
-    """The bytes in which a file says what it is: the first row, however long, and what is read with it."""
+    """Return the start of a file: at least its first row, however long."""
     first = fs.read(fd, _WINDOW, 0)
     while b"\n" not in first and len(first) <= MAX_LINE and (more := fs.read(fd, len(first), len(first))):
         first += more
@@ -40,13 +38,13 @@ def beginning(fs: Filesystem, fd: int) -> bytes:
 
 
 def ends(fs: Filesystem, fd: int, size: int) -> tuple[bytes, bytes]:
-    """The two ends of an open file; those of a short one are the same."""
+    """Return the two ends of an open file; they are equal if it is short."""
     first = beginning(fs, fd)
     return first, first if size <= len(first) else fs.read(fd, _WINDOW, size - _WINDOW)
 
 
 def glance_foreign(fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, Glance] | None:
-    """The format of an open file and what its ends tell; `None` if no format knows it."""
+    """Return the agent of an open file and what its ends show; `None` if no agent recognises it."""
     first, last = ends(fs, fd, size)
     agent = AGENTS.recognise(first)
     known = None if agent is None else agent.format
@@ -76,10 +74,10 @@ def glance_foreign(fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, 
 
 
 class RowReader:
-    """Makes entries of the rows of one file, in order.
+    """Turns the rows of one file into entries, in order.
 
-    Those behind `start` go on from what was saved; those before it are read again for their words only, and what hangs from
-    what does not matter there.
+    Rows from `start` on continue from the saved state. Rows before it are read again only for their words, where parents do not
+    matter.
     """
 
     def __init__(self, known: Format, saved: Any, start: int) -> None:
@@ -89,15 +87,15 @@ class RowReader:
         self._translator: Translator = known.translator(saved)
 
     def scanner(self, offset: int) -> Scanner:
-        """What cuts the file into rows."""
+        """Return a scanner that splits the file into rows."""
         return self._format.scanner(offset)
 
     def saved(self) -> Any:
-        """What is needed to go on later."""
+        """Return what is needed to continue later."""
         return self._translator.saved()
 
     def split(self, lines: Iterable[tuple[int, bytes | None]]) -> Iterator[tuple[int, Record | None]]:
-        """Each entry with its place, and `None` for what is not as it should be; markers are left out."""
+        """Yield each entry with its offset, and `None` for a damaged row; markers are left out."""
         for offset, raw in lines:
             if raw is None:
                 yield offset, None
@@ -105,7 +103,7 @@ class RowReader:
                 yield from self.judged(self.scanner(offset).feed(raw + b"\n"))
 
     def judged(self, items: Iterable[Item]) -> Iterator[tuple[int, Record | None]]:
-        """The same of lines that the scanner has looked at."""
+        """Do the same for lines that the scanner has already looked at."""
         for item in items:
             if not isinstance(item, Line):
                 yield item.offset, None
@@ -116,9 +114,9 @@ class RowReader:
                     continue
                 entry = self._format.entry(item.raw, str(head.id), head.parentId, lambda entry_id: None)
                 if head.message is not None and head.message.model is not None and "message" in entry:
-                    entry["message"].setdefault("model", head.message.model)  # as rows before this one have told
+                    entry["message"].setdefault("model", head.message.model)  # earlier rows named it
                 if flags & MARKER:
-                    del entry["id"]  # a name that stands beside the conversation, not in it
+                    del entry["id"]  # a title that is not part of the conversation
                 yield item.offset, entry
 
 
@@ -126,9 +124,6 @@ def entries_at(known: Format, line: Line) -> Iterator[tuple[str | None, Record]]
     """Yield the entries of one row with their ids; their parents are unknown here."""
     for entry_id in known.ids_of(line.raw, line.offset):
         yield entry_id, known.entry(line.raw, entry_id, None, lambda other: None)
-
-
-# --- foreign
 
 
 def agent_of(fs: Filesystem, path: str) -> Agent | None:
@@ -163,10 +158,10 @@ class ForeignReader(JournalReader):
         self._begin(fd)
 
     def _size_by_name(self, identity: int) -> int | None:
-        return None  # a compressed file has another size under its name than where it is read
+        return None  # a compressed file has another size than its rows
 
     def _is_replaced(self) -> bool:
-        return False  # what is open stays readable; who wants what came instead opens it again
+        return False  # the open file stays readable; reopen to read a new one
 
     def findings(self) -> Sequence[Finding]:
         found = super().findings()
@@ -180,16 +175,16 @@ class ForeignReader(JournalReader):
         with storage_failures(self.path, "read the session"):
             first = beginning(self._fs, self._fd)
         if not self.format.recognises(first):
-            raise NotASession(f"the file is no {self.format.name} session", path=self.path)
+            raise NotASession(f"the file is not a {self.format.name} session", path=self.path)
         header = self.format.header(stem_of(self.path), first, told_of(self._fs, self.path, AGENTS))
         return Line(-1, encode_plain(header), Head("session", header["id"]))
 
     def raw(self, row: Row) -> bytes:
-        """The row as the other agent wrote it."""
+        """Return the row as the agent wrote it."""
         return self._read(*row.position)
 
     def pieces(self) -> Iterator[bytes]:
-        """The whole file as it is, piece by piece."""
+        """Yield the bytes of the file."""
         return self._chunks(0, self._stat().st_size)
 
     # -- the index
@@ -214,7 +209,7 @@ class ForeignReader(JournalReader):
 
     def _add(self, index: RowIndex, line: Line, head: Head, flags: int) -> int:
         entry = None
-        if flags & (STATE | LABEL) and not flags & MESSAGE:  # of these the index needs more than the head
+        if flags & (STATE | LABEL) and not flags & MESSAGE:  # the index needs more than the head of these
             entry = encode_plain(self.format.entry(line.raw, str(head.id), head.parentId, lambda other: None))
         return index.add(line, head, flags, entry)
 
@@ -223,7 +218,7 @@ class ForeignReader(JournalReader):
         for known in self.format.ids_of(raw, place.offset):
             if key_of(known)[0] == place.key:
                 return Head("custom", known)
-        raise IndexDamaged("a row has lost its id")
+        raise IndexDamaged("a row no longer has its id")
 
     def _is(self, raw: bytes, row: Row) -> bool:
         return row.id in self.format.ids_of(raw, row.position[0])
@@ -240,16 +235,16 @@ class ForeignReader(JournalReader):
     # -- entries
 
     def last(self) -> Row | None:
-        """The entry that the conversation goes on from; other rows may come after it."""
+        """Return the entry from which the conversation continues; other rows may follow it."""
         leaf = self._ask(lambda index: self._translator.leaf)
         return super().last() if leaf is None else self.find(leaf)
 
     def entries(self) -> Iterator[tuple[Row, Entry]]:
-        """Every entry with its row, in file order: one pass over the file, by which the index is made as well."""
+        """Yield every entry with its row, in file order. The same pass over the file builds the index."""
         self._forget_index()
         index, size = self._index, self._stat().st_size
 
-        def look(entry_id: str) -> bytes | None:  # what an entry looks for can only stand before it
+        def look(entry_id: str) -> bytes | None:  # an entry refers only to earlier rows
             number = index.find(entry_id)
             place = None if number is None else index.place(number)
             return None if place is None else self._read(place.offset, place.length)
@@ -272,20 +267,20 @@ class ForeignReader(JournalReader):
             yield row, self._entry(self.raw(row), row, self._look)
 
     def _comes_later(self, entry_id: str) -> bool:
-        """Whether an entry stands behind one that hangs from it; few files ask, so a second reader looks for it."""
+        """Return whether a parent comes after its child. That is rare, so a second reader looks for it."""
         if self._second is None:
             self._second = ForeignReader(self._fs, self.path, self.agent)
         return self._second.find(entry_id) is not None
 
     def close(self) -> None:
-        """Free the descriptors."""
+        """Close the descriptors."""
         if self._second is not None:
             self._second.close()
             self._second = None
         super().close()
 
     def glimpse(self) -> Glimpse | None:
-        """What the two ends of the file tell a listing."""
+        """Return what the two ends of the file show."""
         with storage_failures(self.path, "read the session"):
             first, last = ends(self._fs, self._fd, self._stat().st_size)
         return self.format.glimpse(stem_of(self.path), first, last)
@@ -294,7 +289,7 @@ class ForeignReader(JournalReader):
         return encode_plain(self._entry(raw, row, self._look))
 
     def _entry(self, raw: bytes, row: Row, look: Look) -> Entry:
-        """A row as an entry; one that stands beside the conversation is a marker, with all that it says."""
+        """Return a row as an entry; a row outside of the conversation is a marker that keeps its content."""
         entry = self.format.entry(raw, row.id, row.parent_id, look)
         if not row.flags & MARKER or row.flags & TITLE or entry.get("customType") in MARKERS:
             return entry
@@ -339,7 +334,7 @@ def describe_foreign(fs: Filesystem, path: str) -> tuple[Glance, Stat] | None:
 
 
 def problems_of(findings: Iterable[Finding]) -> Iterator[Problem]:
-    """What is not as it should be in another agent's file; none of it is for us to repair."""
+    """Yield the problems of another agent's file. None of them can be repaired from here."""
     for code, offset, length, detail in findings:
         kind = code if code in TROUBLES else "not_an_entry"
         found = problem(kind, detail)._replace(repairable=False)

@@ -1,12 +1,12 @@
-"""Another agent's session file as a journal of ours: read in place, and appended to where it lies.
+"""Appending to another agent's session file in place.
 
 Rules:
 
-- Whoever has a format says which entries it can take, and how they are written: under a lock, behind what others have
-  written. What we were told of the file is asked again there; whoever was faster is news for the caller.
-- An error of the disk is latched: it is raised by the call that failed and by later ones, until the session is reopened.
-- No row of the file is changed, and no marker of ours is written: where the conversation goes on is for its agent to say.
-- The file is never made: one that is gone, or was emptied, is an error.
+- A subclass decides which entries its agent can store, and how they are written: under the agent's lock, at the end of the file.
+  Rows that other programs appended in the meantime are reported to the caller.
+- An error of the disk is latched: the call that failed raises it, and so do later calls until the session is reopened.
+- Existing rows are never changed, and no marker of ours is written: the agent decides where the conversation continues.
+- The file is never created. One that is gone or was emptied is an error.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _ABILITY = {"label": "label", "session_info": "title", "title_change": "title"}
 Entry = Mapping[str, Any]
 Answer = TypeVar("Answer")
 Choose = Callable[[], Sequence[Entry]]
-"""Says, with the lock held, which entries are to be written; may be asked more than once."""
+"""Returns the entries to write, with the lock held; may be called more than once."""
 
 
 class _News:
-    """The rows that others have written since we looked."""
+    """The rows that other programs appended since the last look."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
@@ -55,15 +55,15 @@ class RowsJournal(ForeignReader, ABC):
 
     @abstractmethod
     def _check(self, entries: Sequence[Entry]) -> None:
-        """Raise if something cannot be written, before anybody has to wait."""
+        """Raise if an entry cannot be written, before the lock is taken."""
 
     @abstractmethod
     def _write(self, choose: Choose) -> Sequence[Entry]:
-        """Take the lock, ask which entries are to be written, write them as rows; gives these entries."""
+        """Take the lock, write the chosen entries as rows, and return them."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Make everything durable that was written."""
+        """Make all written rows durable."""
 
     def set_title(self, name: str, *, automatic: bool, current: str | None) -> bool:
         """Name the session as the agent does; return whether it was set. An automatic name never replaces another."""
@@ -78,7 +78,7 @@ class RowsJournal(ForeignReader, ABC):
         return entry_id
 
     def _reset(self) -> None:
-        """Forget what a writer has remembered of the file."""
+        """Forget what the writer remembers about the file."""
 
     @property
     def failed(self) -> bool:
@@ -86,7 +86,7 @@ class RowsJournal(ForeignReader, ABC):
         return self._failure is not None
 
     def reopen(self) -> None:
-        """Begin anew after a failure, with the file that has our name now."""
+        """Start again after a failure, with the file that has this path now."""
         with self._mutex:
             self._failure = None
             self._reset()
@@ -94,7 +94,7 @@ class RowsJournal(ForeignReader, ABC):
             self._expect_nothing()
 
     def close(self) -> None:
-        """Free the descriptor, then raise the first error that was latched."""
+        """Close the descriptor, then raise the latched error, if any."""
         super().close()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -105,16 +105,16 @@ class RowsJournal(ForeignReader, ABC):
             return super()._find_header(size)
 
     def _is_replaced(self) -> bool:
-        """Whether the name means another file now: changing a row makes a new one."""
+        """Whether another file has the path now: the agent rewrites a file to change a row."""
         try:
             return self._fs.lstat(self.path).st_ino != self._identity
         except OSError:
-            return False  # nothing to go on in: what is open stays readable
+            return False  # the path is gone; the open file stays readable
 
     # -- appending
 
     def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
-        """Write entries as rows at the end, in one write."""
+        """Append entries as rows, in one write."""
         with self._mutex:
             self._check_usable()
             entries: Sequence[Entry] = [decode(line) for line in lines]
@@ -132,17 +132,17 @@ class RowsJournal(ForeignReader, ABC):
             return Appended([row.position for row in map(self._present, ids)], None)
 
     def follow(self) -> Row | None:
-        """The last entry; what came before it is no news any more."""
+        """Return the last entry, and count everything before it as known."""
         with self._mutex:
             self._expect_nothing()
             return self.last()
 
     def commit(self, mark: Any) -> None:
-        """Everything that was appended is durable already, as far as was asked for."""
+        """Do nothing: an append is durable when it returns."""
 
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> NoReturn:
-        """Nothing that stands in another program's file is changed."""
-        raise unsupported(self.agent, "way to change what was said", self.path)
+        """Raise: rows of another program's file are never changed."""
+        raise unsupported(self.agent, "way to edit messages", self.path)
 
     # -- inside
 
@@ -159,7 +159,7 @@ class RowsJournal(ForeignReader, ABC):
             raise
 
     def _check_there(self) -> None:
-        """Raise if the file is gone or empty: then the writer would begin a new one."""
+        """Raise if the file is gone or empty, because the writer would create a new one."""
         with storage_failures(self.path, "look at the session"):
             try:
                 size = self._fs.lstat(self.path).st_size
@@ -172,7 +172,7 @@ class RowsJournal(ForeignReader, ABC):
         return SessionNotFound("another program has deleted or emptied the session", path=self.path)
 
     def _check_said(self, entry: Entry) -> None:
-        """Raise unless an entry is something that a person, a model or a tool has said."""
+        """Raise unless an entry is a message of a user, a model or a tool."""
         kind, message = str(entry["type"]), entry.get("message")
         if kind != "message" or not isinstance(message, Mapping):
             raise unsupported(self.agent, f"{kind} entries", self.path, _ABILITY.get(kind))
@@ -180,13 +180,13 @@ class RowsJournal(ForeignReader, ABC):
             raise unsupported(self.agent, f"messages of {message.get('role')!r}", self.path)
 
     def _unexpected(self) -> Sequence[Row]:
-        """The rows that came since we last looked; all of them, if the name means another file now."""
+        """Return the rows that were appended since the last look; all rows if another file has the path now."""
         count = self._ask(len)
         expected, identity = self._expected
         return list(self.rows(expected if identity == self._identity and expected <= count else 0))
 
     def _expect_nothing(self) -> None:
-        self._expected = self._ask(len), self._identity  # rows behind these, or in another file, are news
+        self._expected = self._ask(len), self._identity  # rows after these, or in another file, are new
 
     def _expect_behind(self, entry_id: str) -> None:
         number = self._ask(lambda index: index.find(entry_id))
@@ -196,8 +196,8 @@ class RowsJournal(ForeignReader, ABC):
         row = self.find(entry_id)
         if row is None:
             raise LeafMoved(
-                f"entry {entry_id} is not in the file any more",
+                f"entry {entry_id} is no longer in the file",
                 path=self.path,
-                hint="another program has taken it out; open the session again",
+                hint="another program has removed it; open the session again",
             )
         return row

@@ -298,7 +298,7 @@ def _nice(step: float) -> float:
 
 # -- usage
 
-MAX_ROWS = 200  # of a table: nobody reads one of five thousand sessions
+MAX_ROWS = 200  # of a table; a longer one is not useful
 _RANKED = 12  # names in a chart
 
 

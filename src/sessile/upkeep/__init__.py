@@ -1,1 +1,1 @@
-"""The upkeep of a store: checks and repairs, pruning, the trash, blobs that nobody names, and what other agents would delete."""
+"""Upkeep: compaction, checks and repairs, pruning, unused blobs, disk use, and copies of sessions that agents delete."""
