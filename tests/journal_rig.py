@@ -38,7 +38,7 @@ def settled(fs: Memory, content: bytes = HEADER + b"\n", path: str = PATH) -> Me
 
 
 def journal_on(fs: Filesystem, **options: Any) -> FileJournal:
-    """Return the journal without lock timeout, because no lock is released in these tests."""
+    """Return the journal with a lock timeout of zero, because no lock is released in these tests."""
     return FileJournal(fs, PATH, **{"patience": 0.0, **options})
 
 

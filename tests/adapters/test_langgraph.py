@@ -200,7 +200,7 @@ def test_every_version_comes_back_as_langgraphs_own_serializer_gives_it(versions
 
 
 def without_surrogates(loaded: Any, given_value: Any) -> Any:
-    """Replace lone surrogates with a question mark, as LangGraph's serializer does; ours keeps them."""
+    """Return the given value if it has lone surrogates, which LangGraph's serializer replaces, or else the loaded one."""
     return given_value if "\ud83d" in repr(given_value) or "\\ud83d" in repr(given_value) else loaded
 
 

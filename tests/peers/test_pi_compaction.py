@@ -14,7 +14,7 @@ Sessile differs on purpose in the following (docs/decisions/0010-compaction-diff
 8. Images are mentioned in the text for the summarizer.
 9. Small windows: the reserve takes at most half of the window, and the kept part at most half of the rest.
 10. Roles that pi does not know start turns and allow a cut before them.
-11. An encrypted history of a provider is not carried over; its entries are summarized again.
+11. An opaque history, which only its provider can read, is not carried over; its entries are summarized again.
 12. Content with a shape that pi does not write is counted as far as possible.
 
 The last four are about files that pi does not write; unit tests cover them.
