@@ -147,9 +147,7 @@ class PoisonedHome:
         self.sessions.append(session_id)
 
     def _write_odd(self, variant: int) -> None:
-        """Write a session with the payload as id and file name, one hidden in another folder, and a file that is not a
-        session.
-        """
+        """Write a session with the payload as id and file name, a hidden one, and a file that is not a session."""
         template = {"id": MARK, "file": MARK, "folder": MARK}
         odd = self._filled("name", variant, template)
         head = self._filled("odd", variant, header("") | {"cwd": f"/work/{MARK}"})

@@ -317,9 +317,7 @@ class TestNames:
 
 
 def intact_v3(row: dict[str, Any]) -> bool:
-    """Return whether every line is an object and the header has version 3; migrations and salvage differ by design
-    (spec §3, §4).
-    """
+    """Return whether every line is an object and the version is 3; other files differ by design (spec §3, §4)."""
     try:
         values = [json.loads(line) for line in row["content"].split("\n") if line]
     except ValueError:

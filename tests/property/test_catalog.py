@@ -137,9 +137,7 @@ def facts(catalog: Catalog) -> Any:
 @given(st.lists(st.tuples(steps, st.sampled_from(["look", "count", "index"])), max_size=4))
 @pytest.mark.promise("P12")
 def test_a_catalog_that_followed_equals_a_fresh_one(story: list[tuple[list[Step], Any]]) -> None:
-    """This holds after appends, deletions, renames, rewrites, and torn and foreign lines, at any depth of earlier
-    listings.
-    """
+    """Files may be appended to, deleted, renamed, rewritten or torn, with earlier listings at any depth."""
     with tempfile.TemporaryDirectory() as root:
         place = f"{root}/sessions"
         files = Files(Path(place) / "--p--")

@@ -120,7 +120,7 @@ def test_memory_answers_as_the_disk_does(sequence: list[Operation]) -> None:
 
 @given(st.lists(operations, max_size=40), st.integers(), st.sampled_from(CrashModel))
 def test_a_synced_tree_survives_whole(sequence: list[Operation], seed: int, model: CrashModel) -> None:
-    """After syncing every file and folder, each crash state and the state after a kill equal the tree."""
+    """A kill keeps the whole tree, and so does a crash after every file and folder was synced."""
     filesystem = CrashableFilesystem()
     driver = Driver(filesystem, "")
     for operation in sequence:

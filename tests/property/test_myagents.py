@@ -140,7 +140,7 @@ def test_an_append_behind_any_torn_end_is_read(lines: list[bytes], data: st.Data
 
 @given(json_values)
 def test_content_of_ours_comes_back_from_theirs(value: Any) -> None:
-    """A text never becomes blocks, and blocks never become a text, except for one plain text."""
+    """A text stays a text or becomes one text block, and blocks are the same after a round trip."""
     if isinstance(value, str):
         stored = decode_content(to_stored(value))
         assert stored == value or stored == [{"type": "text", "text": value}]

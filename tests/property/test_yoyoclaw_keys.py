@@ -58,7 +58,7 @@ def test_a_key_survives_being_written_and_read(key: SessionKey) -> None:
 
 @given(nasty | st.tuples(st.sampled_from(["main", "ops", ""]), nasty).map(lambda pair: f"agent:{pair[0]}:{pair[1]}"))
 def test_a_text_survives_being_read_and_written(text: str) -> None:
-    """Every accepted text is restored exactly; others are refused as malformed."""
+    """Every accepted text is restored exactly; only empty and malformed ones are refused."""
     try:
         key = parse_key(text)
     except InvalidId:
