@@ -1,4 +1,4 @@
-"""Asks an ASGI application one thing, as a server would, without a server: any bytes in any header, any pace of the body."""
+"""Send one request to an ASGI application without a server, with any bytes in headers and any pacing of the body."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Piece = bytes | float | None
 
 
 class Response(NamedTuple):
-    """What came back."""
+    """The response of an application."""
 
     status: int
     headers: list[tuple[str, str]]
     body: bytes
 
     def header(self, name: str) -> str | None:
-        """The value of a header that may stand there once."""
+        """Return the value of a header that may appear once."""
         values = [value for key, value in self.headers if key == name]
         assert len(values) <= 1, (name, values)
         return values[0] if values else None
@@ -37,7 +37,7 @@ class Nothing(Exception):
 
 
 def scope_of(method: str, target: str, headers: Sequence[Header], client: str | None = "127.0.0.1") -> dict[str, Any]:
-    """What a server tells an application of a request."""
+    """Return the ASGI scope of a request."""
     path, _, query = target.partition("?")
     return {
         "type": "http",
@@ -55,7 +55,7 @@ def scope_of(method: str, target: str, headers: Sequence[Header], client: str | 
 
 
 async def ask(app: App, scope: dict[str, Any], body: Sequence[Piece] = ()) -> Response:
-    """Send a request and its body piece by piece; give back the whole response."""
+    """Send a request and its body piece by piece, and return the whole response."""
     pieces = list(body)
     sent: list[Message] = []
 
@@ -75,12 +75,12 @@ async def ask(app: App, scope: dict[str, Any], body: Sequence[Piece] = ()) -> Re
 
 
 async def no_more() -> Message:
-    """The receiving side of a request without a body."""
+    """Receive for a request without a body."""
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
 async def deliver(app: App, scope: dict[str, Any], sent: list[Message], receive: Receive = no_more) -> None:
-    """Call an application as a server does and collect every message that it sends, also before it fails."""
+    """Call an application as a server does and collect every message that it sends, even if it fails."""
 
     async def send(message: Message) -> None:
         sent.append(message)

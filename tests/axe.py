@@ -1,4 +1,4 @@
-"""axe-core for tests of pages: fetched once from the npm registry into the cache, never a part of this repository."""
+"""axe-core for tests of pages, fetched once from the npm registry into the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from playwright.sync_api import Page
 VERSION = "4.14.0"
 FOLDER = Path(__file__).parent.parent / ".cache" / "axe"
 GRAVE = ("serious", "critical")
-OF_COLOUR = ("color-contrast", "link-in-text-block")  # the rules whose answer depends on the choice of colours
+OF_COLOUR = ("color-contrast", "link-in-text-block")  # rules whose result depends on colours
 
 RUN = """async ([rules, part]) => {
   const chosen = rules && { runOnly: { type: "rule", values: rules } };
@@ -27,7 +27,7 @@ RUN = """async ([rules, part]) => {
 
 
 def axe_script() -> str:
-    """The source of axe-core; without npm or its registry the test is skipped, and says so."""
+    """Return the source of axe-core; without npm or its registry the test is skipped with the reason."""
     path = FOLDER / f"axe-{VERSION}.min.js"
     if not path.exists():
         _fetch(path)
@@ -49,13 +49,13 @@ def _fetch(path: Path) -> None:
             assert member is not None
             written = Path(folder) / path.name
             written.write_bytes(member.read())
-        os.replace(written, path)  # somebody else may fetch it at the same time
+        os.replace(written, path)  # another process may fetch it at the same time
 
 
 def grave_findings(page: Page, script: str, rules: tuple[str, ...] | None = None, part: str | None = None) -> list[str]:
-    """What axe finds on a page, or in a part of it, that is serious or critical, with the places.
+    """Return serious and critical findings of axe on a page or a part of it, with their places.
 
-    By its usual rules unless some are named.
+    The default rules are used unless `rules` is given.
     """
     if not page.evaluate("'axe' in window"):
         page.evaluate(script)

@@ -1,4 +1,4 @@
-"""Texts that run, load or break out in a page that trusts them, and a session that holds one in every field."""
+"""Texts that would run scripts or load resources in a page that trusts them, and sessions with one in every field."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ PAYLOADS = [
 
 
 def poisoned_head(payload: str) -> Transcript:
-    """A session with the payload in everything that is told of it as a whole."""
+    """Return a session with the payload in all of its metadata."""
     return transcript(
         [entry("message", payload, None, message={"role": "user", "content": "x"})],
         id=payload,
@@ -113,7 +113,7 @@ def poisoned_head(payload: str) -> Transcript:
 
 
 def poisoned_entries(payloads: Sequence[str] = PAYLOADS) -> Transcript:
-    """A session with every payload in every field of entries of every kind, all on one branch, with others beside it."""
+    """Return a session with every payload in every field of all kinds of entries, on one branch with others beside it."""
     entries: list[Json] = []
     for number, payload in enumerate(payloads):
         entries += entries_with(payload, f"p{number}", entries[-1]["id"] if entries else None)
@@ -122,7 +122,7 @@ def poisoned_entries(payloads: Sequence[str] = PAYLOADS) -> Transcript:
 
 
 def entries_with(bad: str, name: str, parent: str | None) -> list[Json]:
-    """Entries of every kind, one behind the other, with a text in every field that they have; two others beside the last."""
+    """Return a chain of entries of every kind with a text in every field, and two siblings of the last."""
     value: Any = {bad: bad, "list": [bad, {bad: [bad]}]}
     data = base64.b64encode(bad.encode("utf-8", "replace")).decode()
     blocks: list[Json] = [

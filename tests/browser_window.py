@@ -1,4 +1,4 @@
-"""Windows of a browser that note everything that a page must not do."""
+"""Browser windows that record forbidden actions of a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Request
 from sessile.render.page import MAX_PLAIN, html_page
 from sessile.render.shown import Transcript
 
-# Runs before everything else in a page, and is not bound by its policy.
+# Runs first in every page and is not restricted by its policy.
 WATCH = """
   window.violations = [];
   document.addEventListener("securitypolicyviolation", (event) =>
@@ -25,7 +25,7 @@ PLAIN = {"color_scheme": "light", "reduced_motion": "no-preference", "forced_col
 
 
 class Watched:
-    """A page in a browser, and everything that it did and must not do. Whom it may ask is what a subclass says."""
+    """A page in a browser and its forbidden actions; a subclass decides which requests are allowed."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -37,7 +37,7 @@ class Watched:
         page.on("request", self._request)
 
     def may_ask(self, url: str) -> bool:
-        """Whether the page may ask for this address."""
+        """Return whether the page may request this address."""
         raise NotImplementedError
 
     def _dialog(self, dialog: Dialog) -> None:
@@ -49,13 +49,13 @@ class Watched:
             self.problems.append(f"request: {request.url}")
 
     def leave(self) -> None:
-        """Leave the page, and nothing of it in the browser."""
+        """Leave the page and remove its data from the browser."""
         self.page.evaluate(FORGET)
         self.page.goto("about:blank")
         self.problems.clear()
 
     def found(self) -> list[str]:
-        """Everything that the page did and should not have done, until now."""
+        """Return all forbidden actions of the page so far."""
         return [*self.problems, *(f"policy: {one}" for one in self.page.evaluate("window.violations ?? []"))]
 
 
@@ -71,7 +71,7 @@ class Opened(Watched):
         super().__init__(context.new_page())
 
     def may_ask(self, url: str) -> bool:
-        """Only itself."""
+        """Allow only the file itself."""
         return url.split("#")[0] == self.url or url.startswith("data:")
 
     @property
@@ -82,17 +82,17 @@ class Opened(Watched):
         """Export a session and open the file."""
         with self.path.open("w", encoding="utf-8") as file:
             file.writelines(html_page(transcript, max_plain=whole))
-        if self.page.url != "about:blank":  # an address that differs only in its anchor would not be loaded anew
+        if self.page.url != "about:blank":  # an address that differs only in its anchor would not be reloaded
             self.page.goto("about:blank")
         self.page.goto(f"{self.url}{anchor}", **options)
         return self.page
 
 
 class Windows:
-    """Windows of a browser that are used again, since a new one takes longer than most tests.
+    """Reusable browser windows, because opening one takes longer than most tests.
 
-    There is one for each kind and choice of options. A test that changes more of a window than its page, its size, its
-    colours and what it stores (scripts that run first, routes) makes one of its own.
+    There is one for each kind and set of options. A test that changes more than the page, its size, its colours and its
+    storage (such as init scripts or routes) needs its own window.
     """
 
     def __init__(self, browser: Browser) -> None:
@@ -101,7 +101,7 @@ class Windows:
 
     @contextmanager
     def window(self, kind: Callable[..., W], *arguments: Any, **options: Any) -> Iterator[W]:
-        """A window as if it were new; the options are those of a browser context."""
+        """Yield a window in its initial state; the options are those of a browser context."""
         usual: dict[str, Any] = {"viewport": SIZE} | options
         name = f"{kind} {arguments} {sorted(usual.items())}"
         window: W = self._free.pop(name, None) or kind(self._browser.new_context(**usual), *arguments)
@@ -112,7 +112,7 @@ class Windows:
         self._free[name] = window
 
     def close(self) -> None:
-        """Close those that are not in use."""
+        """Close the windows that are not in use."""
         for window in self._free.values():
             window.page.context.close()
 

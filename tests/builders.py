@@ -12,7 +12,7 @@ AT_MS = 1_771_237_230_000
 
 
 def entry(kind: str, entry_id: str, parent_id: str | None, **members: Any) -> Json:
-    """An entry with its base members first."""
+    """Return an entry with its base members first."""
     return {"type": kind, "id": entry_id, "parentId": parent_id, "timestamp": AT, **members}
 
 
@@ -25,17 +25,17 @@ def assistant(text: str, provider: str = "p", model: str = "m") -> Json:
 
 
 def said(entry_id: str, parent_id: str | None, text: str | None = None) -> Json:
-    """A message of the user; its text is the id of its entry unless given."""
+    """Return a user message; its text defaults to the id of its entry."""
     return entry("message", entry_id, parent_id, message=user(entry_id if text is None else text))
 
 
 def answered(entry_id: str, parent_id: str | None, provider: str = "p", model: str = "m") -> Json:
-    """A message of a model; its text is the id of its entry."""
+    """Return an assistant message; its text is the id of its entry."""
     return entry("message", entry_id, parent_id, message=assistant(entry_id, provider, model))
 
 
 def texts(messages: list[Json]) -> list[str]:
-    """What is said in messages: the text, or the summary."""
+    """Return the texts or summaries of messages."""
     found = []
     for message in messages:
         content = message.get("content", message.get("summary"))
@@ -46,7 +46,7 @@ def texts(messages: list[Json]) -> list[str]:
 
 
 class Blobs:
-    """A store of blobs in memory."""
+    """An in-memory store of blobs."""
 
     def __init__(self) -> None:
         self.stored: dict[str, bytes] = {}

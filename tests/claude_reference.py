@@ -1,4 +1,4 @@
-"""A simple, slow reading of Claude Code transcripts, written from the rules and not from our code: whole rows in dicts."""
+"""A simple, slow reader of Claude Code transcripts, written from the rules independently of our code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPOKEN = ("user", "assistant")
 
 
 def messages(rows: list[Json]) -> list[str]:
-    """The uuids that the TypeScript SDK shows of a session without queued prompts."""
+    """Return the uuids that the TypeScript SDK shows for a session without queued prompts."""
     known: Map = {}
     for each in rows:
         if each["type"] in (*SPOKEN, "system", "attachment", "progress") and "uuid" in each:

@@ -1,4 +1,4 @@
-"""Rows of Claude Code for tests of its writers, and places to write them."""
+"""Claude Code rows for tests of its writers, and places to write them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW_SECONDS = 1_771_237_230.0
 
 
 def uid(name: str) -> str:
-    """A uuid that is easy to recognise."""
+    """Return a recognisable uuid."""
     return f"{name.encode().hex():0>8.8}-0000-4000-8000-{name.encode().hex():0>12.12}"
 
 
@@ -55,12 +55,12 @@ def boundary(name: str, **members: Any) -> Json:
 def transcript(
     fs: Filesystem | None = None, session_id: str = SESSION, project_dir: str | None = None, **options: Any
 ) -> Transcript:
-    """A transcript on a file system in memory, unless told."""
+    """Return a transcript, by default on an in-memory file system."""
     options = {"stamp": STAMP, "clock": lambda: NOW_SECONDS, **options}
     return Transcript(fs or MemoryFilesystem(), CONFIG, HOME, Current(session_id, CWD, project_dir), **options)
 
 
 def rows_in(data: bytes) -> list[Json]:
-    """The rows of a file that must be whole: every line is JSON, and the last has its end."""
+    """Return the rows of a file; every line must be JSON, and the last must end with a newline."""
     assert data == b"" or data.endswith(b"\n")
     return [json.loads(line) for line in data.split(b"\n")[:-1]]

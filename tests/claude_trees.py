@@ -1,4 +1,4 @@
-"""Made-up Claude Code transcripts: rows in every shape that real files and damage have, the same for the same seed."""
+"""Generated Claude Code transcripts with the row shapes of real and damaged files, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 
 
 def row(kind: str, uuid: str, parent: str | None = None, **members: Any) -> Json:
-    """One row; the text of a message is its uuid."""
+    """Return a row; the text of a message is its uuid."""
     made: Json = {"parentUuid": parent, "isSidechain": False, "type": kind, "uuid": uuid, "sessionId": SESSION}
     if kind in ("user", "assistant"):
         made["message"] = {"role": kind, "content": uuid}
@@ -20,23 +20,23 @@ def row(kind: str, uuid: str, parent: str | None = None, **members: Any) -> Json
 
 
 def lines(rows: list[Json]) -> bytes:
-    """Rows as a file."""
+    """Return rows as the bytes of a file."""
     return b"".join(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in rows)
 
 
 def boundary(uuid: str, parent: str | None = None, **metadata: Any) -> Json:
-    """The row with which a compaction begins."""
+    """Return the row that starts a compaction."""
     return row("system", uuid, parent, subtype="compact_boundary", compactMetadata={"trigger": "auto", **metadata})
 
 
 def called(uuid: str, parent: str | None, response: str, *calls: str, **members: Any) -> Json:
-    """An assistant row that calls tools."""
+    """Return an assistant row that calls tools."""
     content = [{"type": "tool_use", "id": call, "name": "Bash", "input": {}} for call in calls]
     return row("assistant", uuid, parent, message={"role": "assistant", "id": response, "content": content}, **members)
 
 
 def answered(uuid: str, parent: str | None, *calls: str, **members: Any) -> Json:
-    """A user row that holds the results of tools."""
+    """Return a user row with tool results."""
     content = [{"type": "tool_result", "tool_use_id": call, "content": "done"} for call in calls]
     return row("user", uuid, parent, message={"role": "user", "content": content}, **members)
 

@@ -1,7 +1,7 @@
-"""Made-up Claude Code files as a hostile disk has them: odd members, damaged lines, notes of every kind, agents and sidecars.
+"""Generated Claude Code files with odd members, damaged lines, metadata of every kind, agents and sidecars.
 
-Where `claude_trees` varies the shape of the chain, this varies what rows say and how their bytes look. The same seed gives
-the same files. Each file has a mood: most odd things happen never or often in it, so that they meet.
+`claude_trees` varies the shape of the chain; this module varies the content and bytes of rows. Files are reproducible
+by seed. Each file has its own probabilities: most odd things happen never or often in it, so that they are combined.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ ORIGINS: tuple[Any, ...] = (
 
 
 class Wild:
-    """One session: `data` is its file, `agents` the files of its sub-agents by name, `sidecars` what stands beside them."""
+    """A session: `data` is its file, `agents` are the files of its sub-agents by name, `sidecars` their metadata."""
 
     def __init__(self, seed: int, longest: int = 16) -> None:
         self._random = random.Random(seed)

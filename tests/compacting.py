@@ -1,4 +1,4 @@
-"""Paths for the tests of compaction: short ways to write them, random ones, and their steps as a journal gives them."""
+"""Paths for the tests of compaction: short constructors, random paths, and their steps as a journal returns them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_USAGE = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalToke
 
 
 class Step(NamedTuple):
-    """An entry of a path as a journal knows it, with the entry itself in place of its position."""
+    """An entry of a path as a journal returns it, with the entry itself in place of its position."""
 
     id: str
     flags: int
@@ -30,17 +30,17 @@ def read(step: Step) -> Json:
 
 
 def steps_of(path: Iterable[Json]) -> list[Step]:
-    """The steps of a path that is given root first, leaf first."""
+    """Return the steps, leaf first, of a path that is given root first."""
     return [Step(entry["id"], flags_of(read_head(encode(entry))), entry) for entry in path][::-1]
 
 
 def prepared(path: Iterable[Json], keep: float, **options: Any) -> Preparation[Step] | None:
-    """The preparation of a path (root first) of which so many tokens are to be kept."""
+    """Return the preparation of a path (root first) with the given number of tokens to keep."""
     return prepare(steps_of(path), read, CompactionSettings(keep_recent_tokens=keep), **options)
 
 
 def chained(*payloads: Json, start: int = 0, parent: str | None = None) -> list[Json]:
-    """Payloads as the entries e0, e1, … of one path."""
+    """Return payloads as the entries e0, e1, … of one path."""
     entries = []
     for number, payload in enumerate(payloads, start):
         entry_id = f"e{number}"
@@ -50,7 +50,7 @@ def chained(*payloads: Json, start: int = 0, parent: str | None = None) -> list[
 
 
 def words(tokens: int) -> str:
-    """A text that the documented estimate takes for so many tokens."""
+    """Return a text with the given number of tokens by the documented estimate."""
     return "x" * (4 * tokens)
 
 
@@ -59,7 +59,7 @@ def said(tokens: int) -> Json:
 
 
 def answered(tokens: int, *calls: str, usage: int | None = None, stop: str = "stop", at: int = AT_MS) -> Json:
-    """An answer that calls tools; the calls themselves take no tokens worth mentioning."""
+    """Return an answer that calls tools; the calls take almost no tokens."""
     blocks: list[Json] = [{"type": "text", "text": words(tokens)}] if tokens else []
     blocks += [{"type": "toolCall", "id": call, "name": "t", "arguments": {}} for call in calls]
     used = NO_USAGE if usage is None else {**NO_USAGE, "input": usage, "totalTokens": usage}
@@ -114,17 +114,17 @@ RESET = {"type": "reset_boundary"}
 
 
 class Conversations:
-    """Random paths: turns with tools, metadata anywhere, edits, and (if asked for) what only happens to damaged ones."""
+    """Random paths: turns with tools, metadata anywhere, edits and, on request, damaged sequences."""
 
     def __init__(self, random: Random, *, wild: bool = False) -> None:
         self._random = random
         self._wild = wild
         self._calls = 0
         self.tree: list[Json] = []  # all entries
-        self.entries: list[Json] = []  # those of the path
+        self.entries: list[Json] = []  # entries of the path
 
     def add(self, payload: Json) -> str:
-        """Append an entry to the path; gives its id."""
+        """Append an entry to the path and return its id."""
         parent = self.entries[-1]["id"] if self.entries else None
         entries = chained(payload, start=len(self.tree), parent=parent)
         self.tree += entries
@@ -132,12 +132,12 @@ class Conversations:
         return str(entries[0]["id"])
 
     def go_back(self) -> None:
-        """Go on from an earlier entry of the path."""
+        """Continue from an earlier entry of the path."""
         if self.entries:
             self.entries = self.entries[: self._random.randrange(len(self.entries)) + 1]
 
     def grow(self, turns: int) -> Sequence[Json]:
-        """Append some turns and give the whole path."""
+        """Append some turns and return the whole path."""
         for _ in range(turns):
             self._turn()
         return self.entries

@@ -1,5 +1,7 @@
-"""What all tests share: how Hypothesis runs (the same examples every time, many more with `SESSILE_LONG=1`), a database, and
-where their folders lie: in memory if there is room, since they sync tens of thousands of files, and no disk is tried here.
+"""Shared setup of all tests: Hypothesis profiles, a database, and the location of temporary folders.
+
+Hypothesis runs the same examples every time, and many more with `SESSILE_LONG=1`. Temporary folders are in memory if
+there is room, because the tests sync tens of thousands of files.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Here, and in no folder below: one server is enough for all tests of a process.
+# Imported only here, so that one server serves all tests of a process.
 from postgres_rig import postgres_server, postgres_url, postgres_urls
 
 __all__ = ["postgres_server", "postgres_url", "postgres_urls"]
@@ -26,8 +28,8 @@ settings.register_profile(
 settings.register_profile("long", deadline=None, max_examples=10_000, suppress_health_check=_HEALTH)
 settings.load_profile("long" if os.environ.get("SESSILE_LONG") == "1" else "ci")
 
-_MEMORY, _ROOM = "/dev/shm", 8 * 2**30  # bytes; several times what a whole run leaves
-_TEMPROOT = "PYTEST_DEBUG_TEMPROOT"  # pytest's name for where its temporary folders lie
+_MEMORY, _ROOM = "/dev/shm", 8 * 2**30  # bytes; several times the size of a whole run
+_TEMPROOT = "PYTEST_DEBUG_TEMPROOT"  # pytest's variable for the location of its temporary folders
 
 
 def _has_room() -> bool:
@@ -45,20 +47,20 @@ if _TEMPROOT not in os.environ and _has_room():
 
 @pytest.fixture(scope="session", autouse=True)
 def _memory_is_given_back(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A run without failures leaves nothing in memory; what failed can be looked at, as on a disk."""
+    """Remove the temporary folders in memory after a run without failures; otherwise keep them for inspection."""
     yield
     base = tmp_path_factory.getbasetemp()
     if str(base).startswith(f"{_MEMORY}/") and not request.session.testsfailed:
         shutil.rmtree(base, ignore_errors=True)
 
 
-# All that is collected lives as long as the run. It is looked through for garbage neither now, nor again and again while
-# the tests run, nor in the processes that they fork, where that would copy it.
+# Collected tests live as long as the run. Keep the garbage collector from scanning them during collection, while tests
+# run, and in forked processes, where it would copy the memory.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage from here on, but only in what the tests make."""
+    """Enable garbage collection, but only for objects that the tests create."""
     gc.collect()
     gc.freeze()
     gc.enable()

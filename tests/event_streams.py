@@ -1,4 +1,4 @@
-"""A client of server-sent events, written from the HTML standard alone: how a stream of bytes is read."""
+"""A client of server-sent events, written from the HTML standard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Received(NamedTuple):
-    """One event as a page gets it."""
+    """An event as a page receives it."""
 
     kind: str
     data: str
@@ -16,7 +16,7 @@ class Received(NamedTuple):
 
 
 class EventSource:
-    """Bytes in, events out; `last_id` is what a reconnect would send, `retry` the last wish of the server."""
+    """Parses bytes into events; `last_id` is the id for a reconnect, `retry` the server's last reconnection time."""
 
     def __init__(self) -> None:
         self.last_id = ""
@@ -27,7 +27,7 @@ class EventSource:
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> Iterator[Received]:
-        """The events that end in these bytes. A line that has not ended waits."""
+        """Return the events that are complete after these bytes; a partial line is buffered."""
         self._text += data
         *lines, self._text = re.split(b"\r\n|\r|\n", self._text)
         for line in lines:

@@ -1,4 +1,4 @@
-"""A web site of somebody else, on this machine: its page asks a gateway for everything that a browser lets it ask for."""
+"""A local site of another origin whose page sends a gateway every request that a browser allows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-HOST = "evil.test"  # the browser is told that it is this machine
+HOST = "evil.test"  # the browser resolves it to this machine
 PAGE = b"<!doctype html><meta charset=utf-8><title>Free games</title><p>Hello</p>"
 
 
 class EvilSite:
-    """Where the site is, and what it was told by those who came."""
+    """The address of the site and the reports of its visitors."""
 
     def __init__(self, port: int) -> None:
         self.origin = f"http://{HOST}:{port}"
@@ -21,7 +21,7 @@ class EvilSite:
 
 @contextmanager
 def evil_site() -> Iterator[EvilSite]:
-    """The site, in a thread."""
+    """Run the site in a thread."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -33,7 +33,7 @@ def evil_site() -> Iterator[EvilSite]:
             self.wfile.write(PAGE)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Nothing is logged."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         site = EvilSite(server.server_port)
@@ -44,7 +44,7 @@ def evil_site() -> Iterator[EvilSite]:
         thread.join()
 
 
-# Everything that a page of another origin can try. `canary` is in every session; what of it can be read is given back.
+# Everything that a page of another origin can try. `canary` is in every session; readable parts of it are reported.
 ATTACK = r"""async ({ target, token, canary, key }) => {
   const reads = [];
   const tried = [];

@@ -1,4 +1,4 @@
-"""Gateways for tests: on a real folder, with the echo, a scripted runner, or a model behind a server."""
+"""Gateways for tests on a real folder, with the echo, a scripted runner or a model server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOON = 1_771_243_200.0  # 2026-02-16 12:00 UTC
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A clock that is set by hand."""
 
     def __init__(self, now: float = NOON) -> None:
         self.now = now
@@ -31,19 +31,19 @@ class Clock:
 
 
 class Scripted:
-    """A runner that says what it is told, word by word, and waits where it is told to."""
+    """A runner that replies from a script, word by word, and can wait at a gate."""
 
     name = "echo"
 
     def __init__(self) -> None:
         self.asked: list[RunRequest] = []
         self.say: Callable[[str], str] = lambda text: f"re: {text}"
-        self.gate: anyio.Event | None = None  # waited for behind the first word
+        self.gate: anyio.Event | None = None  # awaited after each word
         self.running = 0
-        self.most = 0  # that ran at once
+        self.most = 0  # maximum number of concurrent runs
 
     async def run(self, request: RunRequest) -> AsyncIterator[Text | Done]:
-        """Say it."""
+        """Stream the scripted reply."""
         self.asked.append(request)
         self.running += 1
         self.most = max(self.most, self.running)
@@ -61,7 +61,7 @@ class Scripted:
 
 
 def gateway_in(folder: Path, config: dict[str, Any] | None = None, **options: Any) -> Gateway:
-    """A gateway on a folder that does not run yet; `config` as a file would hold it, `sources` are folders of other agents."""
+    """Return a gateway on a folder, not started; `config` is as in a file, `sources` are folders of other agents."""
     loaded = load_config(encode_plain(config or {}), "config.json")
     assert loaded.unknown == []
     sources = options.pop("sources", ())
@@ -70,7 +70,7 @@ def gateway_in(folder: Path, config: dict[str, Any] | None = None, **options: An
 
 
 def scripted(gateway: Gateway) -> Scripted:
-    """Let a script answer instead of whoever would."""
+    """Replace the runner of a gateway with a script."""
     runner = Scripted()
     made = gateway.answerers.of
 
@@ -83,7 +83,7 @@ def scripted(gateway: Gateway) -> Scripted:
 
 @asynccontextmanager
 async def running(gateway: Gateway) -> AsyncIterator[Gateway]:
-    """The gateway at work; leaving it stops it as a signal would."""
+    """Run the gateway for a block, and stop it as a signal would."""
     async with anyio.create_task_group() as tasks:
         await tasks.start(gateway.run)
         with anyio.fail_after(30):
@@ -92,13 +92,13 @@ async def running(gateway: Gateway) -> AsyncIterator[Gateway]:
 
 
 async def ask(gateway: Gateway, text: str, key: str = "main", **how: Any) -> Reply:
-    """Say something and wait for the reply."""
+    """Send a message and wait for the reply."""
     turn = await gateway.turns.send(Message(text=text, source=key, **how))
     return await turn.wait()
 
 
 def lines(gateway: Gateway, key: str = "main") -> list[tuple[str, str]]:
-    """Role and text of the messages in the session of a key."""
+    """Return role and text of the messages in the session of a key."""
     path = gateway.conversations.path_of(key)
     assert path is not None
     with gateway.store.open(path, readonly=True) as session:

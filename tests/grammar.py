@@ -1,7 +1,7 @@
-"""Reads a grammar in EBNF (ISO 14977) and says whether a text is what it describes.
+"""Parse a grammar in EBNF (ISO 14977) and check whether a text matches it.
 
-Choices are tried in their order and repetitions take what they can, which is enough for a format that never has to look back.
-A special sequence, `? … ?`, is a regular expression for one character.
+Choices are tried in order and repetitions are greedy, which is enough for a format without backtracking. A special
+sequence, `? … ?`, is a regular expression for one character.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Grammar:
             self._expect(";")
 
     def describes(self, text: str, rule: str) -> bool:
-        """Whether a whole text is what a rule says."""
+        """Return whether a whole text matches a rule."""
         return self._rules[rule](text, 0) == len(text)
 
     def _choice(self) -> Match:

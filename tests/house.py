@@ -1,7 +1,8 @@
 """Measure the code base: `python tests/house.py`, or `make house`.
 
-Prints modules, lines, repeated names, modules with one importer, public names, late imports, and how many source files common
-operations pass through. The operations run in a new process each, under a profiler. `tests/test_house.py` checks the limits.
+Prints modules, lines, repeated names, modules with one importer, public names, late imports, and the number of source
+files that common operations use. Each operation runs in a new process under a profiler. `tests/test_house.py` checks
+the limits.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = SOURCE / "sessile"
-UNLIMITED = ("agents", "adapters", "tui")  # packages that grow by one folder or file for each thing that they support
+UNLIMITED = ("agents", "adapters", "tui")  # packages with one folder or file for each supported thing
 
-# Prelude of the traced operations: a profiler that notes every file of ours whose functions are called.
+# Prelude of the traced operations: a profiler that records every source file whose functions are called.
 _TRACE = """
 import os, sys, threading
 ours, passed = os.path.join("src", "sessile") + os.sep, set()
@@ -99,7 +100,7 @@ anyio.run(talk)
 
 
 class House(NamedTuple):
-    """What was measured."""
+    """The measured figures."""
 
     modules: int
     limited: int
@@ -113,7 +114,7 @@ class House(NamedTuple):
 
     @property
     def of_gateway(self) -> list[str]:
-        """The files of the gateway that a turn passes through; the rest of the way is an append and a context."""
+        """Return the gateway's files that a turn uses; the rest is an append and a context."""
         return [name for name in self.passed["turn"] if name.startswith("gateway/")]
 
 
@@ -143,7 +144,7 @@ def _name(path: Path) -> str:
 
 
 def _single(files: list[Path], trees: dict[Path, ast.Module]) -> list[str]:
-    """Modules that one module of their own package imports, and no other."""
+    """Return modules that are imported only by one module of their own package."""
     importers: dict[str, set[str]] = defaultdict(set)
     for path, tree in trees.items():
         for node in ast.walk(tree):
@@ -160,7 +161,7 @@ def _single(files: list[Path], trees: dict[Path, ast.Module]) -> list[str]:
 
 
 def _late(trees: dict[Path, ast.Module]) -> list[str]:
-    """Imports inside of functions."""
+    """Return imports inside functions."""
     found = set()
     for path, tree in trees.items():
         for function in ast.walk(tree):
@@ -208,7 +209,7 @@ def _passed(name: str, code: str, folder: str) -> list[str]:
 
 
 def _loaded(folder: str) -> list[str]:
-    """Modules that a warm `sessile ls` loads beyond those of a bare interpreter."""
+    """Return the modules that a warm `sessile ls` loads in addition to a bare interpreter."""
     shown = "print(*sorted(sys.modules), file=sys.__stdout__)"
     bare = _run(f"import atexit, sys; {shown}", environment=_environment(folder))
     code = f"import sys, atexit\natexit.register(lambda: {shown})\n" + _OPERATIONS["ls"].replace("start()", "").replace(
@@ -219,7 +220,7 @@ def _loaded(folder: str) -> list[str]:
 
 
 def report(house: House) -> Iterator[str]:
-    """What was measured, as lines of text."""
+    """Yield the figures as lines of text."""
     yield f"{house.modules} modules, {house.limited} of them outside of {', '.join(UNLIMITED)}; {house.lines} lines"
     yield f"{len(house.repeated)} repeated names outside of agents/: " + ", ".join(
         f"{name} ({count})" for name, count in house.repeated.items()

@@ -1,4 +1,4 @@
-"""A gateway with its HTTP surface, asked without a network or through a real server."""
+"""A gateway with its HTTP interface, called without a network or through a real server."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sessile.gateway.service import Gateway
 TOKEN = "canary-Abcdefghijklmnopqrstuvwxyz0123456789_-Z"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 BASE = "http://127.0.0.1:8787"
-NEVER = {"session": {"reset": {"mode": "none"}}}  # a test may run at four in the morning
+NEVER = {"session": {"reset": {"mode": "none"}}}  # a daily reset could fall into a test
 
 Json = dict[str, Any]
 
 
 class Http:
-    """A client of a gateway that runs in the same loop; `runner` answers."""
+    """A client of a gateway in the same event loop; `runner` replies."""
 
     def __init__(self, gateway: Gateway, client: httpx.AsyncClient, runner: Scripted) -> None:
         self.gateway = gateway
@@ -36,7 +36,7 @@ class Http:
     async def ask(
         self, method: str, path: str, query: Json | None = None, *, body: Any = None, status: int = 200
     ) -> Json:
-        """The answer to a request, which has this status."""
+        """Return the response to a request, which must have this status."""
         response = await self.client.request(method, path, params=query, json=body)
         assert response.status_code == status, response.text
         if status >= 400:
@@ -45,25 +45,25 @@ class Http:
         return found
 
     async def get(self, path: str, **query: Any) -> Json:
-        """The answer to a question."""
+        """Return the response to a GET request."""
         return await self.ask("GET", path, query)
 
     async def post(self, path: str, **body: Any) -> Json:
-        """The answer to a request with a body."""
+        """Return the response to a POST request."""
         return await self.ask("POST", path, body=body)
 
     async def say(self, message: str, key: str = "main", **body: Any) -> Json:
-        """Say something, and wait for the reply."""
+        """Send a message and wait for the reply."""
         return await self.post("/v1/chat/send", message=message, key=key, wait=True, **body)
 
     async def refusal(self, method: str, path: str, query: Json | None = None, *, body: Any = None) -> tuple[int, str]:
-        """The status and the detail of a request that is refused."""
+        """Return status and detail of a refused request."""
         response = await self.client.request(method, path, params=query, json=body)
         check_problem(response)
         return response.status_code, response.json()["detail"]
 
     async def texts(self, key: str = "main") -> list[str]:
-        """What the history of a conversation shows, silent answers as dots."""
+        """Return the texts in the history of a conversation, with silent answers as "…"."""
         entries = (await self.get("/v1/session/history", key=key))["entries"]
         return [
             "…" if entry.get("silent") else "".join(block.get("text", "") for block in entry["message"]["content"])
@@ -73,7 +73,7 @@ class Http:
 
 
 def check_problem(response: httpx.Response) -> None:
-    """An error is a problem document, without traces or paths of this machine."""
+    """Assert that an error is a problem document without tracebacks or local paths."""
     assert response.status_code >= 400, response.text
     assert response.headers["content-type"] == "application/problem+json", response.text
     told = response.json()
@@ -85,7 +85,7 @@ def check_problem(response: httpx.Response) -> None:
 
 @asynccontextmanager
 async def http(folder: Path, config: Json | None = None, **options: Any) -> AsyncIterator[Http]:
-    """A gateway that runs, and a client that has its token."""
+    """Run a gateway and yield a client with its token."""
     usual: Json = {"durability": "process", "patience": 2.0}
     gateway = gateway_in(folder, NEVER | (config or {}), **usual | options)
     runner = scripted(gateway)
@@ -106,9 +106,9 @@ def served(
     around: Callable[[App], App] = lambda app: app,
     **options: Any,
 ) -> Iterator[tuple[str, Scripted]]:
-    """A gateway behind a real server in a thread: its address, and who answers unless the echo does.
+    """Run a gateway behind a real server in a thread; yield its address and the runner.
 
-    `around` may put something between the server and the gateway.
+    `around` may wrap the application.
     """
     usual: Json = {"durability": "process", "patience": 2.0}
     gateway = gateway_in(folder, NEVER | (config or {}), **usual | options)

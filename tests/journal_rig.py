@@ -1,4 +1,4 @@
-"""What the tests of the file journal share: journals to damage, and everything that can be asked of one."""
+"""Helpers for the tests of the file journal: journals to damage, and all of their queries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Memory = TypeVar("Memory", bound=MemoryFilesystem)
 
 
 def settled(fs: Memory, content: bytes = HEADER + b"\n", path: str = PATH) -> Memory:
-    """The file system with a journal of that content; file and names are durable."""
+    """Return a file system with a journal of that content; file and names are durable."""
     for folder in ("/s", "/c"):
         if not atomic.exists(fs, folder):
             fs.mkdir(folder)
@@ -38,34 +38,34 @@ def settled(fs: Memory, content: bytes = HEADER + b"\n", path: str = PATH) -> Me
 
 
 def journal_on(fs: Filesystem, **options: Any) -> FileJournal:
-    """The journal, without patience: nobody in these tests gives a lock back."""
+    """Return the journal with a lock timeout of zero, because no lock is released in these tests."""
     return FileJournal(fs, PATH, **{"patience": 0.0, **options})
 
 
 def add(fs: Filesystem, data: bytes, path: str = PATH) -> None:
-    """What a program does that knows no lock: append and close."""
+    """Append and close, as a program without locking does."""
     with opened(fs, path, os.O_WRONLY | os.O_APPEND) as fd:
         fs.write(fd, data)
 
 
 def content_of(fs: Filesystem) -> bytes:
-    """The bytes of the journal."""
+    """Return the bytes of the journal."""
     return get(fs, PATH)
 
 
 def always(*lines: bytes) -> Callable[[News], Sequence[bytes]]:
-    """Write these lines whatever others did."""
+    """Write these lines whatever others have written."""
     return lambda news: lines
 
 
 def count(fs: FaultyFilesystem, method: str) -> int:
-    """How often a method was called."""
+    """Return the number of calls of a method."""
     return sum(call.method == method for call in fs.calls)
 
 
 @dataclass(frozen=True)
 class Always(Fault):
-    """`action` runs before each call of the methods `on`; what it returns limits a write."""
+    """Runs `action` before each call of the methods `on`; its result limits a write."""
 
     action: Callable[[Call], int | None]
 
@@ -80,7 +80,7 @@ Answers = dict[str, Any]
 
 
 def ask(journal: JournalReader, ids: Sequence[str] = ()) -> Answers:
-    """Everything that can be asked of a journal."""
+    """Return the results of all queries of a journal."""
     rows = list(journal.rows())
     last, title = journal.last(), journal.title()
     return {
@@ -98,7 +98,7 @@ def ask(journal: JournalReader, ids: Sequence[str] = ()) -> Answers:
 
 
 def expect(data: bytes, ids: Sequence[str] = ()) -> Answers:
-    """The same answers, found the long way: scan all, decode all, walk from each entry."""
+    """Return the same results from a simple model: scan all, decode all, walk from each entry."""
     rows: list[tuple[Any, ...]] = []
     lines: list[bytes] = []
     findings: list[Finding] = []
@@ -141,5 +141,5 @@ def expect(data: bytes, ids: Sequence[str] = ()) -> Answers:
 
 
 def lines_of(data: bytes) -> list[bytes]:
-    """The bytes of every readable line."""
+    """Return the bytes of every readable line."""
     return [item.raw for item in scan(data) if isinstance(item, Line)]

@@ -1,12 +1,12 @@
-"""A server that speaks the protocols of model vendors, for tests: it answers what it was told to, also badly.
+"""A test server for the protocols of model vendors, with scripted answers and failures.
 
     with serving() as server:
         server.say("text")                    the next answer, streamed in pieces
         server.fail(529, "overloaded")        the next answer is an error
-        server.asked[-1].body                 what it was asked
-        server.gone                           set when a client has left before the end of an answer
+        server.asked[-1].body                 the body of the last request
+        server.gone                           set when a client has disconnected before the end of an answer
 
-Answers are taken in order; the last one is given again and again.
+Answers are used in order; the last one is repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 
 class Asked(NamedTuple):
-    """One request."""
+    """A request."""
 
     path: str
     headers: dict[str, str]
@@ -28,7 +28,7 @@ class Asked(NamedTuple):
 
 
 class Tool(NamedTuple):
-    """A call of a tool; its arguments are streamed in pieces."""
+    """A tool call; its arguments are streamed in pieces."""
 
     id: str
     name: str
@@ -36,10 +36,10 @@ class Tool(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What to say. `cut` ends the connection in the middle of a stream, `pause` waits before each piece.
+    """A scripted answer. `cut` ends the connection in the middle of a stream, `pause` waits before each piece.
 
-    `error` is told in the middle of the stream, `headers` are added to an answer that is not streamed, `keep` leaves the
-    connection open after a stream.
+    `error` is sent in the middle of the stream, `headers` are added to an answer that is not streamed, `keep` leaves
+    the connection open after a stream.
     """
 
     text: str = ""
@@ -59,7 +59,7 @@ class Answer(NamedTuple):
 
 
 class ModelServer:
-    """What the next requests get, and what came."""
+    """The answers to the next requests, and the requests so far."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -156,7 +156,7 @@ def _anthropic_block(
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 10  # seconds until a connection that somebody left open is closed
+    timeout = 10  # seconds until an idle connection is closed
     model: ModelServer
 
     def do_POST(self) -> None:
@@ -207,12 +207,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.model.gone.set()
 
     def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def serving() -> Iterator[ModelServer]:
-    """A server on a free port of this machine, for the length of a block."""
+    """Run a server on a free local port for a block."""
     handler = type("Handler", (_Handler,), {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = False

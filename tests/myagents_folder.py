@@ -1,4 +1,4 @@
-"""A MyAgents folder for tests: a still clock, messages as they write them, and short ways to look at files."""
+"""A MyAgents folder for tests: a fixed clock, messages in its format, and helpers to read files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT = "2026-02-16T10:20:30.000Z"
 
 
 class Time:
-    """Nanoseconds that go on only when somebody waits."""
+    """A clock in nanoseconds that advances only by waiting."""
 
     def __init__(self, milliseconds: int = NOW_MS) -> None:
         self.nanoseconds = milliseconds * 1_000_000
@@ -36,13 +36,13 @@ class Time:
 
 
 def stamps() -> Callable[[], str]:
-    """Names that are different every time and the same in every run."""
+    """Return names that are unique and the same in every run."""
     numbers = count(1)
     return lambda: f"stamp{next(numbers)}"
 
 
 def folder(fs: Filesystem | None = None, time: Time | None = None, **options: Any) -> MyAgentsStore:
-    """A MyAgents folder, in memory unless told otherwise."""
+    """Return a MyAgents folder, in memory by default."""
     time = time or Time()
     fs = fs or MemoryFilesystem(clock=time)
     usual: Json = {"clock": time, "pause": time.pause, "alive": lambda pid: False, "stamp": stamps()}
@@ -50,40 +50,40 @@ def folder(fs: Filesystem | None = None, time: Time | None = None, **options: An
 
 
 def begun(store: MyAgentsStore, session_id: str = "s", **members: Any) -> MyAgentsStore:
-    """The store with a session in its index."""
+    """Return the store with a session in its index."""
     store.create(session_id, "/work/app", **members)
     return store
 
 
 def asked(number: int, text: str = "hello", **members: Any) -> Json:
-    """What a person says."""
+    """Return a user message."""
     return {"id": str(number), "role": "user", "content": text, "timestamp": AT} | members
 
 
 def told(number: int, tokens: int = 10, text: str = "well", **members: Any) -> Json:
-    """An answer that says what it used."""
+    """Return an answer with its usage."""
     usage = {"inputTokens": tokens, "outputTokens": 1, "cacheReadTokens": 2, "model": "m"}
     return {"id": str(number), "role": "assistant", "content": text, "timestamp": AT, "usage": usage} | members
 
 
 def line(value: Json) -> bytes:
-    """A row as JavaScript writes it, with its newline."""
+    """Return a row as JavaScript writes it, with its newline."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def put(fs: Filesystem, path: str, data: bytes) -> None:
-    """A file that somebody else has written."""
+    """Write a file as another program would."""
     atomic.make_folders(fs, path.rpartition("/")[0])
     atomic.replace(fs, path, (data,))
 
 
 def put_index(fs: Filesystem, *rows: Json) -> None:
-    """An index as MyAgents writes it."""
+    """Write an index as MyAgents does."""
     put(fs, f"{ROOT}/sessions.json", json.dumps(rows, ensure_ascii=False, indent=2).encode())
 
 
 def row(session_id: str, **members: Any) -> Json:
-    """A row of the index."""
+    """Return a row of the index."""
     return {
         "id": session_id,
         "agentDir": "/work/app",
@@ -94,17 +94,17 @@ def row(session_id: str, **members: Any) -> Json:
 
 
 def content(store: MyAgentsStore, path: str) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file."""
     return atomic.read_all(store.fs, path)
 
 
 def ids(store: MyAgentsStore, session_id: str = "s") -> list[str | None]:
-    """The ids of the messages that are read."""
+    """Return the ids of the messages that are read."""
     return [message.id for message in store.load(session_id).messages]
 
 
 def everything(fs: Filesystem, top: str) -> dict[str, tuple[bytes, int]]:
-    """All files below a folder, with content and time."""
+    """Return all files below a folder with content and time."""
     from sessile.storage.session_bytes import files_below
 
     return {path: (atomic.read_all(fs, path), status.st_mtime_ns) for path, status in files_below(fs, top)}

@@ -1,9 +1,9 @@
-"""A second program that speaks MyAgents' lock protocol by itself: `python myagents_peer.py ROOT 1|2 ID TIMES`.
+"""An independent program with MyAgents' lock protocol: `python myagents_peer.py ROOT 1|2 ID TIMES`.
 
-It knows nothing of Sessile. As the first versions do, it takes the lock with mkdir, at most four times 10 ms apart, breaks one
-that is older than 30 s with rmdir, writes the index in place and releases with rmdir. As the later ones do, it tries for 5 s,
-writes an owner into the lock, breaks that of a dead process at once and that of a living one never, puts the index in place by
-a rename, and releases only what is still its own. Each turn adds one to the `count` of its own row; it prints how many it had.
+It does not use Sessile. Version 1 takes the lock with mkdir in at most four attempts 10 ms apart, breaks a lock older
+than 30 s with rmdir, writes the index in place and releases with rmdir. Version 2 tries for 5 s, writes an owner into
+the lock, breaks the lock of a dead process at once and that of a living one never, replaces the index with a rename,
+and releases only its own lock. Each turn adds one to the `count` of its row; the number of turns is printed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STALE = 30.0
 
 
 def take_as_the_first(lock: str) -> bool:
-    """Four attempts; breaking a stale lock and finding none both cost one, and no time."""
+    """Try four times; breaking a stale lock and finding none each count as an attempt, without a delay."""
     for attempt in range(4):
         try:
             os.mkdir(lock)
@@ -45,7 +45,7 @@ def release_as_the_first(lock: str) -> None:
 
 
 def take_as_the_later(lock: str, token: str) -> bool:
-    """Until five seconds have passed, 50 ms apart."""
+    """Try for five seconds, 50 ms apart."""
     end = time.monotonic() + 5.0
     while True:
         try:
@@ -64,7 +64,7 @@ def take_as_the_later(lock: str, token: str) -> bool:
 
 
 def may_be_broken(lock: str) -> bool:
-    """Whether the owner is dead; of one who is no process the age decides."""
+    """Return whether the owner is dead; without a process id the age decides."""
     try:
         with open(f"{lock}/owner") as file:
             _, pid, _ = file.read().strip().split(":")
@@ -81,7 +81,7 @@ def may_be_broken(lock: str) -> bool:
 
 
 def bury(lock: str, token: str) -> None:
-    """Of several who break a lock only one can rename it."""
+    """Rename a stale lock away, so that only one process breaks it."""
     tomb = f"{lock}.{token.replace(':', '-')}"
     try:
         os.rename(lock, tomb)

@@ -1,4 +1,4 @@
-"""The pages of a gateway in a browser: the demo behind a real server, and windows that note what a page must not do."""
+"""The pages of a gateway in a browser: the demo behind a real server, and windows that record forbidden actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEBHOOKS = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"  # a session of the demo: thre
 
 
 class Sight(NamedTuple):
-    """Something that can be seen: a page, the keys that are pressed in it when it is there, and what they bring if not all."""
+    """A view: a page, the keys to press after it has loaded, and the part that they open, if any."""
 
     path: str
     keys: tuple[str, ...] = ()
@@ -60,12 +60,12 @@ class Visitor(Watched):
         context.on("request", lambda request: self.asked.append(request))
 
     def may_ask(self, url: str) -> bool:
-        """Only the gateway that it came from."""
+        """Allow only the gateway itself."""
         return url.startswith((f"{self.address}/", f"blob:{self.address}/", "data:"))
 
     def open(self, path: str) -> Page:
-        """Show a page, and wait until everything is there that it shows first."""
-        if self.page.url != "about:blank":  # an address that differs in its anchor only would not be loaded
+        """Open a page and wait until its first content is complete."""
+        if self.page.url != "about:blank":  # an address that differs only in its anchor would not be reloaded
             self.page.goto("about:blank")
         path, _, anchor = path.partition("#")
         self.page.goto(f"{self.address}{path}#token={self.token}")
@@ -85,28 +85,28 @@ class Visitor(Watched):
             self.page.keyboard.press(key)
             self.page.wait_for_timeout(100)
         if sight.keys:
-            self.page.wait_for_timeout(250)  # drawers and sliders ask a little later
+            self.page.wait_for_timeout(250)  # drawers and sliders send their requests a little later
         return self.settled()
 
     def leave(self) -> None:
-        """Leave the page, and nothing of it in the browser."""
+        """Leave the page and remove its data from the browser."""
         super().leave()
         self.asked.clear()
 
     def settled(self) -> Page:
-        """The page, once it shows what its address means."""
+        """Return the page once it shows the content of its address."""
         expect(self.page.locator("main h1")).to_have_count(1)
         expect(self.page.locator("main .loading")).to_have_count(0)
         if self.page.locator("main.session-page").count():
             expect(self.page.locator("#entries article").first).to_be_visible()
             counted = self.page.locator("main .tree-box option[value=all]", has_text="(")
-            expect(counted).to_have_count(1, timeout=30_000)  # the outline is whole
+            expect(counted).to_have_count(1, timeout=30_000)  # the outline is complete
         return self.page
 
 
 @contextmanager
 def visiting(browser: Browser, address: str, token: str = TOKEN, **options: Any) -> Iterator[Visitor]:
-    """A window of its own; the options are those of a browser context."""
+    """Open a separate window; the options are those of a browser context."""
     context = browser.new_context(**{"viewport": SIZE} | options)
     yield Visitor(context, address, token)
     context.close()
@@ -114,7 +114,7 @@ def visiting(browser: Browser, address: str, token: str = TOKEN, **options: Any)
 
 @contextmanager
 def served_demo(root: Path) -> Iterator[str]:
-    """The address of a gateway with the made-up sessions, all of them indexed; the echo answers."""
+    """Yield the address of a gateway with the indexed demo sessions and the echo."""
     store = Store(root, durability="process")
     make_demo(store)
     bind_demo(store)
@@ -124,7 +124,7 @@ def served_demo(root: Path) -> Iterator[str]:
 
 
 def wait_until_indexed(address: str, token: str = TOKEN) -> None:
-    """Ask until a search says that nothing waits."""
+    """Repeat a search until no session is waiting to be indexed."""
     headers = BEARER | {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=address, headers=headers, timeout=60) as client:
         while client.get("/v1/view/search", params={"q": "retry"}).raise_for_status().json()["pending"]:

@@ -1,4 +1,4 @@
-"""Sessions that have everything a page shows: branches, tools, labels, markers, compactions, edits and damage."""
+"""Sessions with everything that a page shows: branches, tools, labels, markers, compactions, edits and damage."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ Json = dict[str, Any]
 
 
 def calling(text: str, call: str, tokens: int | None = None) -> Json:
-    """An answer that calls a tool; `tokens` is what the provider counted."""
+    """Return an answer that calls a tool; `tokens` is the provider's count."""
     message = assistant(text, "anthropic", "claude-opus-4-5")
     message["content"].append({"type": "toolCall", "id": call, "name": "bash", "arguments": {"command": f"run {call}"}})
     return message if tokens is None else message | counted(tokens)
 
 
 def counted(tokens: int) -> Json:
-    """What a provider says of an answer: ten tokens of it are the answer's own."""
+    """Return the usage of an answer with ten output tokens."""
     return {"usage": {"input": tokens - 10, "output": 10, "totalTokens": tokens}, "stopReason": "stop"}
 
 
 def result(call: str, text: str, failed: bool = False) -> Json:
-    """What a tool gave back."""
+    """Return a tool result."""
     content = [{"type": "text", "text": text}]
     return {"role": "toolResult", "toolCallId": call, "toolName": "bash", "content": content, "isError": failed}
 
 
 def told_story(store: Store) -> Session:
-    """A session with two branches, a label, a leaf marker and a failed tool; it is closed."""
+    """Write a session with two branches, a label, a leaf marker and a failed tool, and close it."""
     with begun(store) as session:
         first = session.append_message(user("Fix the *webhook*")).id
         session.append_message(calling("I look", "c1", 1_000))
@@ -48,7 +48,7 @@ def told_story(store: Store) -> Session:
 
 
 def long_story(store: Store) -> Session:
-    """A path with two compactions, edits, a reset and a command that was kept from the model; it is closed."""
+    """Write a path with two compactions, edits, a reset and a command excluded from the context, and close it."""
     with begun(store) as session:
         ids = [session.append_message(user(f"prompt {number}")).id for number in range(4)]
         session.append_message(assistant("one") | counted(500))
@@ -70,7 +70,7 @@ def long_story(store: Store) -> Session:
 
 
 def damaged_story(store: Store) -> Session:
-    """A session with lines that nobody can read, behind the header and behind its first entry; it is closed."""
+    """Write a session with unreadable lines after the header and after its first entry, and close it."""
     with begun(store) as session:
         pass
     append_raw(session.path, "not json at all")
@@ -81,13 +81,13 @@ def damaged_story(store: Store) -> Session:
 
 
 def whole_tree(session: Session) -> PageTree:
-    """What an export knows of a session, with every line counted."""
+    """Return an export's view of a session, with every line counted."""
     entries = [entry.body for entry in session.iter_lines()]
     return PageTree(entries, session.leaf_id, session.get_labels())
 
 
 async def outlined(gate: Http, session_id: str, size: int = 5_000) -> Json:
-    """The whole outline of a session, asked for in parts."""
+    """Return the whole outline of a session, requested in parts."""
     whole: Json = {}
     start = total = 0
     while start < total or not whole:

@@ -1,7 +1,8 @@
-"""Draws docs/explanation/pictures from the tables below: `python tests/pictures.py`. A test compares, and looks for every module.
+"""Draw docs/explanation/pictures from the tables below: `python tests/pictures.py`.
 
-Each picture is one straight line, from top to bottom, or the stack of layers. They are SVG with a title and a description, in
-colours that follow the reader's choice of light or dark, without anything from elsewhere.
+A test compares the files and checks that every module exists. Each picture is a straight line from top to bottom, or
+the stack of layers. They are SVG with a title and a description, follow the reader's light or dark theme, and load
+nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ BOX, HEIGHT, GAP = 250, 44, 22
 
 
 class Step(NamedTuple):
-    """One stop of a line: a module, what happens there, and whether it is pure or touches the disk."""
+    """A step of a line: a module, its action, and whether it is pure or touches the disk."""
 
     module: str
     does: str
@@ -49,7 +50,7 @@ class Step(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One straight line."""
+    """A straight line of steps."""
 
     title: str
     steps: Sequence[Step]
@@ -119,13 +120,13 @@ LAYERS = (
 
 
 def pictures() -> dict[Path, str]:
-    """The pictures as they should be."""
+    """Return the expected pictures."""
     drawn = {name: "\n".join(_line(line)) for name, line in LINES.items()} | {"layers": "\n".join(_layers())}
     return {PICTURES / f"{name}.svg": text + "\n" for name, text in drawn.items()}
 
 
 def modules() -> Iterator[str]:
-    """The modules that the pictures name."""
+    """Return the modules that the pictures name."""
     yield from (step.module for line in LINES.values() for step in line.steps)
     yield from (name for names, _, _ in LAYERS for name in names.split(" · ") if name != "…")
 

@@ -1,8 +1,8 @@
-"""A home in which every stored text is a payload: sessions of several agents and conversations, written raw, as no program would.
+"""A home with a payload in every stored text: raw sessions of several agents, and conversations.
 
-A template has a mark in every place that is stored text: values, names of members, ids, names of files. Each place gets a
-payload of its own with a number of its own, so that what ran, or what was seen, says where it stood. The i-th place of the v-th
-variant has the payload i + v: all variants together have every payload in every place.
+A template has a mark in every place for stored text: values, member names, ids and file names. Each place gets its own
+payload with its own number, so that a payload that runs or appears can be traced to its place. The i-th place of the
+v-th variant has the payload i + v: all variants together have every payload in every place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sessile import Store
 from sessile.agents.openclaw.entries import FIELDS
 from sessile.storage.layout import Source
 
-# The corpus of the exports, and what else a page with scripts could fall for.
+# The payloads of the export tests, and more that target pages with scripts.
 CORPUS = [
     *PAYLOADS,
     "<img src=x onerror=window.pwned=1>\n\n---\n# <svg/onload=window.pwned=1>",
@@ -51,7 +51,7 @@ CORPUS = [
 
 
 class Place(NamedTuple):
-    """Where a payload stands: the part of the home, the place in its template, and the variant."""
+    """The position of a payload: the part of the home, the place in its template, and the variant."""
 
     part: str
     number: int
@@ -59,14 +59,14 @@ class Place(NamedTuple):
 
 
 class PoisonedHome:
-    """Folders of four agents and the conversations of a gateway; `pairs` says what stands where, by number."""
+    """Folders of four agents and the conversations of a gateway; `pairs` maps numbers to places and payloads."""
 
     def __init__(self, root: Path, variants: Iterable[int], together: int = 4, corpus: Sequence[str] = CORPUS) -> None:
         self.root = root
         self._corpus = corpus
         self.pairs: dict[int, tuple[Place, str]] = {}
-        self.sessions: list[str] = []  # that can be opened by their ids
-        self.branches: dict[str, list[tuple[str, str]]] = {}  # ends of branches in them that can be compared
+        self.sessions: list[str] = []  # ids of sessions that can be opened
+        self.branches: dict[str, list[tuple[str, str]]] = {}  # pairs of branch tips in them that can be compared
         self._own = Store(root / "own", durability="process")
         chosen = list(variants)
         for start in range(0, len(chosen), together):
@@ -75,7 +75,7 @@ class PoisonedHome:
 
     @property
     def sources(self) -> list[Source]:
-        """The folders of other agents."""
+        """Return the folders of other agents."""
         claude, codex, myagents = (self.root / name for name in ("claude", "codex", "myagents"))
         return [
             Source("claude", str(claude), str(claude / "projects")),
@@ -85,13 +85,13 @@ class PoisonedHome:
 
     @property
     def numbered(self) -> set[int]:
-        """The numbers of payloads that have their number in them, so that it is known when they are seen."""
+        """Return the numbers of payloads that contain their number, so that they can be recognised."""
         return {number for number, (_, plain) in self.pairs.items() if "pwned=1" in plain or "x.example" in plain}
 
     # -- filling
 
     def _filled(self, part: str, variant: int, template: Any) -> Any:
-        """The template with a payload in every place."""
+        """Return the template with a payload in every place."""
         counter = iter(range(1_000_000))
 
         def text(value: str) -> str:
@@ -117,7 +117,7 @@ class PoisonedHome:
     # -- sessions
 
     def _write_group(self, group: int, variants: list[int]) -> None:
-        """A session of each agent with these variants one behind the other, and files with odd names."""
+        """Write a session of each agent with these variants in sequence, and files with odd names."""
         self._write_own(f"0e551011-0000-4000-8000-{group:012d}", variants)
         self._write_claude(f"c1a0de00-0000-4000-8000-{group:012d}", variants)
         self._write_codex(f"c0de0000-0000-4000-8000-{group:012d}", variants)
@@ -131,7 +131,7 @@ class PoisonedHome:
             made = self._filled("entry", variant, entries_with(MARK, f"v{variant}", rows[-1]["id"]))
             told = self._filled(
                 "told", variant, told_entries(f"t{variant}", made[-3]["id"])
-            )  # the last two are beside it
+            )  # the last two are siblings
             labels = [
                 entry("label", f"l{variant}-{index}", told[-1]["id"], targetId=labelled["id"], label=MARK)
                 for index, labelled in enumerate(made[:12])
@@ -147,7 +147,7 @@ class PoisonedHome:
         self.sessions.append(session_id)
 
     def _write_odd(self, variant: int) -> None:
-        """A session whose id and file are called like the payload, one that is hidden below another folder, and no session."""
+        """Write a session with the payload as id and file name, a hidden one, and a file that is not a session."""
         template = {"id": MARK, "file": MARK, "folder": MARK}
         odd = self._filled("name", variant, template)
         head = self._filled("odd", variant, header("") | {"cwd": f"/work/{MARK}"})
@@ -182,7 +182,7 @@ class PoisonedHome:
     # -- conversations
 
     def _write_conversations(self, variants: list[int]) -> None:
-        """A key and every member of `sessions.json`, of each variant; all lead to sessions of this home."""
+        """Write a key and every member of `sessions.json` for each variant; all refer to sessions of this home."""
         own = [name for name in self.sessions if name.startswith("0e55")]
         texts = {
             name: MARK
@@ -210,6 +210,6 @@ class PoisonedHome:
 
 
 def _file_name(text: str) -> str:
-    """As much of a text as a file can be called."""
+    """Return as much of a text as a file name can hold."""
     plain = text.replace("/", "∕").replace("\0", "").encode("utf-8", "replace")
     return plain[:120].decode("utf-8", "ignore") or "x"

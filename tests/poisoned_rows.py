@@ -1,4 +1,4 @@
-"""What agents write, as templates with a mark in every place that is text, for something that would run in a page."""
+"""Templates of agents' rows with a mark in every text, to be replaced by payloads."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from builders import AT, Json, entry
 from sessile.core.kinds import TAG
 
 MARK = "§"
-NEEDLE = "needle"  # in all that is searched
+NEEDLE = "needle"  # in every searched text
 USAGE = {"input": 30_000, "output": 100, "totalTokens": 30_100, "cost": {"total": 0.1}}
 
 
 def header(session_id: str) -> Json:
-    """The first row of a session of ours."""
+    """Return the header of a native session."""
     return {
         "type": "session",
         "version": 3,
@@ -26,7 +26,7 @@ def header(session_id: str) -> Json:
 
 
 def told_entries(name: str, parent: str) -> list[Json]:
-    """What is special in the page: known tools with their edits, a failed answer with a price, what was written by hand."""
+    """Return entries with special rendering: known tools with edits, a failed answer with a price, manual entries."""
     calls = [
         {"type": "toolCall", "id": f"{name}-{tool}", "name": tool, "arguments": arguments}
         for tool, arguments in (
@@ -64,7 +64,7 @@ def _result(call: Json) -> Json:
 
 
 def claude_rows(session_id: str, variant: int, parent: str | None) -> list[Json]:
-    """The kinds of rows of Claude Code, with a payload wherever it has text."""
+    """Return all kinds of Claude Code rows with a mark in every text."""
     base = {
         "sessionId": session_id,
         "cwd": f"/work/{MARK}",
@@ -149,7 +149,7 @@ def claude_rows(session_id: str, variant: int, parent: str | None) -> list[Json]
 
 
 def codex_rows(session_id: str) -> list[Json]:
-    """The kinds of rows of Codex."""
+    """Return all kinds of Codex rows."""
     items: list[tuple[str, Json]] = [
         (
             "session_meta",
@@ -206,7 +206,7 @@ def codex_rows(session_id: str) -> list[Json]:
 
 
 def myagents_rows() -> list[Json]:
-    """What MyAgents writes: a prompt, an answer with blocks, and something else."""
+    """Return MyAgents rows: a prompt, an answer with blocks, and another kind."""
     blocks = [
         {"type": "thinking", "thinking": MARK},
         {"type": "tool_use", "tool": {"id": "t1", "name": MARK, "input": {"path": MARK, MARK: MARK}, "result": MARK}},

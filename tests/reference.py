@@ -1,11 +1,13 @@
-"""Writes docs/reference from the code, and the table of README.md from what was measured: `python tests/reference.py`.
+"""Generate docs/reference from the code, and the table of README.md from the measured figures.
+
+    python tests/reference.py
 
     api.md      the public names                       errors.md    the tree of errors
-    cli.md      the verbs                              config.md    the keys of a configuration, the variables of the environment
-    http.md     the operations of the gateway          stores.md    what writes other agents' files as their owners do
+    cli.md      the verbs                              config.md    the configuration keys and environment variables
+    http.md     the operations of the gateway          stores.md    writers of other agents' files
     modules.md  the map of the code
 
-A test compares.
+A test compares the pages.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
 
 def pages() -> dict[Path, str]:
-    """The pages as they should be."""
+    """Return the expected pages."""
     made = {
         "api.md": api_page(),
         "cli.md": _cli(),

@@ -149,7 +149,7 @@ def _clean(text: str) -> str:
 
 
 class Field(NamedTuple):
-    """A field of a record: its type as written, and the comment behind it."""
+    """A field of a record: its type as written, and the comment after it."""
 
     type: str
     comment: str

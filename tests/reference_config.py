@@ -1,6 +1,6 @@
-"""The pages of the reference about settings and errors, made of the code.
+"""The reference pages about settings and errors, generated from the code.
 
-What a key means stands behind it in the code, as a comment; what a group of keys is for, in the docstring of its class.
+The meaning of a key is the comment after it; the purpose of a group of keys is the docstring of its class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORDS = {bool: "true or false", int: "a number", float: "a number", str: "text"
 
 
 class Key(NamedTuple):
-    """One key of a configuration file."""
+    """A key of a configuration file."""
 
     name: str
     value: str
@@ -41,7 +41,7 @@ class Table(NamedTuple):
 
 
 def config_page() -> Iterator[str]:
-    """Every key and every variable."""
+    """Yield every key and every environment variable."""
     yield "# Configuration\n"
     yield "Made from the code by `tests/reference.py`; a test compares.\n"
     yield (
@@ -65,7 +65,7 @@ def config_page() -> Iterator[str]:
 
 
 def tables() -> Iterator[Table]:
-    """All places of a configuration file that hold keys, the outer before the inner."""
+    """Yield all places of a configuration file that hold keys, outer before inner."""
     waiting: list[tuple[str, type[msgspec.Struct]]] = [("", Config)]
     while waiting:
         place, part = waiting.pop(0)
@@ -86,7 +86,7 @@ def tables() -> Iterator[Table]:
 
 
 def _meanings(part: type) -> dict[str, str]:
-    """What stands behind the fields of a class and of those that it is made of."""
+    """Return the comments after the fields of a class and its bases."""
     found: dict[str, str] = {}
     for kind in reversed(part.__mro__):
         if kind.__module__.startswith("sessile."):
@@ -95,7 +95,7 @@ def _meanings(part: type) -> dict[str, str]:
 
 
 def _part_of(kind: Any) -> tuple[type[msgspec.Struct] | None, str]:
-    """The group of keys that a value is, or that its members are, and how that is written behind its name."""
+    """Return the group of keys of a value or of its members, and the suffix of its name."""
     for option in _options(kind):
         if isinstance(option, type) and issubclass(option, msgspec.Struct):
             return option, ""
@@ -149,7 +149,7 @@ def _default(field: Any) -> str:
 
 
 def errors_page() -> Iterator[str]:
-    """Every error, what it means, what can be done, and how the command and HTTP tell it."""
+    """Yield every error with its meaning, its remedy, its exit code and its HTTP status."""
     yield "# Errors\n"
     yield "Made from the code by `tests/reference.py`; a test compares.\n"
     tree = (inspect.getdoc(errors) or "").split("\n\n")[1]

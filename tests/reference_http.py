@@ -1,4 +1,4 @@
-"""The page of the reference about HTTP, made of the gateway's own OpenAPI document."""
+"""The reference page about HTTP, generated from the gateway's OpenAPI document."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sessile.gateway.http.asgi import openapi_document
 
 Json = dict[str, Any]
 
-_EVERYWHERE = {"400", "401", "403", "408", "422", "429", "431", "507"}  # what any operation may answer
+_EVERYWHERE = {"400", "401", "403", "408", "422", "429", "431", "507"}  # responses of any operation
 _WITH_A_BODY = {"413", "415"}
 
 
 def http_page() -> Iterator[str]:
-    """Every operation, then every document."""
+    """Yield every operation, then every schema."""
     told = openapi_document()
     yield "# HTTP\n"
     yield "Made from the gateway's own `GET /v1/openapi.json` by `tests/reference.py`; a test compares.\n"
@@ -97,7 +97,7 @@ def _about(schema: Json, *, required: bool) -> str:
 
 
 def _value(schema: Json) -> str:
-    """What a value may be, in words."""
+    """Describe the type of a value in words."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

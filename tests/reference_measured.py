@@ -1,4 +1,4 @@
-"""The table of README.md: what was measured against the systems that people use, filled from docs/explanation/measured.json."""
+"""The table of README.md: figures compared with other systems, from docs/explanation/measured.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = {
     "openai": "OpenAI Agents `SQLiteSession`",
     "langgraph": "LangGraph `SqliteSaver`",
 }
-PLAIN = {  # what a row is called here, by its subject and the beginning of its work
+PLAIN = {  # the name of a row, by its subject and the start of its work
     ("S1", "resume"): "resume, with the context",
     ("S4", "… append_message, the same texts"): "append a message",
     ("S5", "… append_message"): "append a message, safe from a power cut",
@@ -25,7 +25,7 @@ PLAIN = {  # what a row is called here, by its subject and the beginning of its 
 
 
 def readme(path: Path = MEASURED) -> str:
-    """README.md as it should be."""
+    """Return the expected README.md."""
     text = README.read_text()
     before, mark, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -53,7 +53,7 @@ def _table(measured: Measured) -> Iterator[str]:
 
 
 def chosen(rows: Sequence[Row]) -> Iterator[Row]:
-    """The rows that others were measured for; of the same work at several sizes, the largest."""
+    """Return the rows with peers; for the same work at several sizes, only the largest."""
     compared = [row for row in rows if row.median is not None and any(rival.median for rival in row.rivals.values())]
     for row in compared:
         larger = [other for other in compared if (other.id, other.curve) == (row.id, row.curve) and row.curve]
@@ -77,6 +77,6 @@ def _cell(row: Row, rival: Rival | None, best: float) -> str:
 
 
 def _figure(row: Row, value: float, best: float) -> str:
-    """A time or a size; the best is bold."""
+    """Format a time or a size; the best is bold."""
     text = amount(value, row.unit)
     return f"**{text}**" if value == best else text

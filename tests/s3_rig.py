@@ -1,4 +1,4 @@
-"""A real S3 server, from a wheel: started once for all tests of a process, with its data in a folder that goes with it."""
+"""A real S3 server from a wheel, started once per process, with its data in a temporary folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class S3(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a program needs to find it."""
+        """Return the environment variables that a client needs."""
         return {
             "AWS_ENDPOINT": self.endpoint,
             "AWS_ACCESS_KEY_ID": _KEY,
@@ -41,7 +41,7 @@ class S3(NamedTuple):
 
 @contextmanager
 def new_s3() -> Iterator[S3]:
-    """A server of one's own, until the end of the block."""
+    """Run a separate server for a block."""
     folder = tempfile.mkdtemp(prefix="sessile-s3-")
     try:
         os.mkdir(f"{folder}/data")
@@ -62,9 +62,9 @@ def new_s3() -> Iterator[S3]:
         try:
             yield _answering(S3(f"http://127.0.0.1:{port}"), process, folder)
         finally:
-            process.kill()  # to end by itself takes it half a minute, and its data go as well
+            process.kill()  # a clean shutdown takes half a minute, and the data is removed anyway
             process.wait()
-            for number in (port, *others):  # its parts talk to each other through sockets that it leaves behind
+            for number in (port, *others):  # it leaves the sockets of its parts behind
                 for left in (
                     *Path("/tmp").glob(f"seaweedfs-*-{number}.sock"),
                     *Path("/tmp").glob(f"seaweedfs-*-{number + 10_000}.sock"),
@@ -87,7 +87,7 @@ def _answering(server: S3, process: subprocess.Popen[bytes], folder: str) -> S3:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has; its parts also take each of these plus 10,000."""
+    """Return free ports; the server also uses each of these plus 10,000."""
     found: list[int] = []
     while len(found) < count:
         with socket.socket() as one, socket.socket() as other:

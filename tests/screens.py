@@ -1,6 +1,6 @@
-"""Pictures of every page with the made-up sessions, in light and dark: `make screens` writes them into .cache/screens.
+"""Screenshots of every page with the demo sessions, in light and dark: `make screens` writes them to .cache/screens.
 
-`python tests/screens.py docs/pictures readme` takes those of README.md anew.
+`python tests/screens.py docs/pictures readme` takes those of README.md again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ THEMES = ("light", "dark")
 
 
 def take_all(browser: Browser, address: str, folder: Path) -> None:
-    """Show everything that can be seen, in all sizes and themes."""
+    """Take every view in all sizes and themes."""
     for size, (width, height) in SIZES.items():
         for theme in THEMES:
             options: dict[str, Any] = {"viewport": {"width": width, "height": height}, "color_scheme": theme}
@@ -32,7 +32,7 @@ def take_all(browser: Browser, address: str, folder: Path) -> None:
 
 
 def take_for_the_readme(browser: Browser, address: str, folder: Path) -> None:
-    """The page of a session, as a reader of README.md sees it."""
+    """Take the session page for README.md."""
     for theme in THEMES:
         options: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, "color_scheme": theme}
         with visiting(browser, address, **options) as visitor:
@@ -40,7 +40,7 @@ def take_for_the_readme(browser: Browser, address: str, folder: Path) -> None:
 
 
 def main() -> int:
-    """Write the pictures into the folder that is named."""
+    """Write the screenshots to the given folder."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     program = shutil.which("chromium")

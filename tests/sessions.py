@@ -1,4 +1,4 @@
-"""Stores that give the same answers every time, and short ways to fill sessions and look at files."""
+"""Stores with reproducible results, and helpers to fill sessions and inspect files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOLDER = "--work-app--"
 
 
 class Clock:
-    """Time that stands still unless it is told to go on."""
+    """A clock that advances only when it is set."""
 
     def __init__(self, seconds: float = START) -> None:
         self.seconds = seconds
@@ -33,25 +33,25 @@ class Clock:
 
 
 def numbered(seed: str = "") -> Callable[[int], bytes]:
-    """Random bytes that are different at every call and the same in every run."""
+    """Return random bytes that differ between calls and are the same in every run."""
     numbers = count()
     return lambda size: hashlib.sha512(f"{seed}{next(numbers)}".encode()).digest()[:size]
 
 
 def store_at(root: Path | str, **options: Any) -> Store:
-    """A store with a still clock and repeatable ids."""
+    """Return a store with a fixed clock and repeatable ids."""
     usual: Json = {"clock": Clock(), "random": numbered(), "durability": "process", "patience": 0.2}
     return Store(root, **usual | options)
 
 
 def other_store_at(root: Path | str, **options: Any) -> Store:
-    """A second store on the same root, as another process would have it: its ids are others."""
+    """Return a second store on the same root with other ids, as another process would have."""
     usual: Json = {"random": numbered("other")}
     return store_at(root, **usual | options)
 
 
 def lines_of(path: str | Path) -> list[bytes]:
-    """The lines of a file, its last newline left out."""
+    """Return the lines of a file without its last newline."""
     return Path(path).read_bytes().removesuffix(b"\n").split(b"\n")
 
 
@@ -68,7 +68,7 @@ def header(session_id: str = "s1", cwd: str = CWD, **members: Any) -> Json:
 
 
 def write_file(path: Path | str, *records: Json | str) -> str:
-    """A session file as another program would have written it; a string is a line as it is."""
+    """Write a session file as another program would; a string is a raw line."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{r if isinstance(r, str) else dumps(r)}\n" for r in records), encoding="utf-8")
@@ -76,14 +76,14 @@ def write_file(path: Path | str, *records: Json | str) -> str:
 
 
 def append_raw(path: str | Path, *records: Json | str) -> None:
-    """Append as a program that knows nothing of locks."""
+    """Append without locking, as another program would."""
     with open(path, "ab") as file:
         for record in records:
             file.write((record if isinstance(record, str) else dumps(record)).encode() + b"\n")
 
 
 def snapshot(root: Path | str) -> dict[str, tuple[int, int, bytes]]:
-    """Every file below a folder: inode, time of modification and content. The cache is nobody's truth."""
+    """Return inode, modification time and content of every file below a folder, except the cache."""
     found = {}
     for folder, folders, names in os.walk(root):
         if folder == str(root):

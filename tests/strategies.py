@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the core: JSON values, lines, journals and what can happen to them."""
+"""Hypothesis strategies for the core: JSON values, lines, journals and damage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders import AT, AT_MS, Json
 from sessile.core.codec import encode
 
-# All of Unicode, with the characters that break readers made likely: lone surrogates, separators, controls, JSON's own.
+# All of Unicode, with difficult characters made likely: lone surrogates, separators, controls, and those of JSON.
 NASTY = '\ud800\udfff\ud83d\udc00\u2028\u2029\u0085\x00\x1b\x7f\n\r\t"\\{}[]:,/~🙂é看'
 text = st.text(st.characters(), max_size=12) | st.text(NASTY, max_size=12)
 names = (
@@ -26,7 +26,7 @@ json_objects: st.SearchStrategy[Json] = st.dictionaries(names, json_values, max_
 
 
 def as_javascript(value: Any) -> Any:
-    """The value as it comes back from a line: tuples are lists, whole floats integers, halves of a character joined."""
+    """Return the value as decoded from a line: tuples are lists, whole floats are integers, surrogate pairs are joined."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     if isinstance(value, dict):
@@ -55,7 +55,7 @@ bodies: st.SearchStrategy[Json] = st.one_of(
 
 @st.composite
 def journals(draw: st.DrawFn) -> list[bytes]:
-    """The lines of a whole session of version 1 or 3, header first, each without its newline."""
+    """Return the lines of a whole session of version 1 or 3, header first, without newlines."""
     version = draw(st.sampled_from([1, 3, 3]))
     lines = [encode({"type": "session", "version": version, "id": "s", "timestamp": AT, "cwd": "/w"})]
     for number, body in enumerate(draw(st.lists(bodies, min_size=1, max_size=6))):
@@ -65,15 +65,15 @@ def journals(draw: st.DrawFn) -> list[bytes]:
 
 
 class Damage(NamedTuple):
-    """A journal after something happened to it."""
+    """A journal after damage."""
 
     data: bytes
-    untouched: list[bytes]  # the lines none of whose bytes were touched
+    untouched: list[bytes]  # the lines whose bytes were not touched
 
 
 @st.composite
 def damaged(draw: st.DrawFn) -> Damage:
-    """Cut out, overwritten, zeroed, doubled or inserted: one range of a journal, anywhere."""
+    """Cut, overwrite, zero, double or insert one range anywhere in a journal."""
     lines = draw(journals())
     data = b"".join(line + b"\n" for line in lines)
     start = draw(st.integers(0, len(data)))
@@ -106,7 +106,7 @@ def damaged(draw: st.DrawFn) -> Damage:
 
 
 def chunks_of(data: bytes, sizes: list[int]) -> list[bytes]:
-    """The data in pieces of these sizes, over and over."""
+    """Yield the data in pieces of these sizes, in rotation."""
     pieces = []
     at = turn = 0
     while at < len(data):

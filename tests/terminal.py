@@ -1,4 +1,4 @@
-"""What no output may hold, and text that tries to get it there."""
+"""Characters that no output may contain, and a text with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from strategies import text
 
-# What a terminal obeys instead of showing it: C0 and C1 controls, what turns the direction of writing, lone surrogates.
+# Characters that control a terminal: C0 and C1 controls, changes of text direction, and lone surrogates.
 _DRIVING = {*map(chr, (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)))}
 _DRIVING |= {"\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\ufeff", *map(chr, range(0xD800, 0xE000))}
 
@@ -15,5 +15,5 @@ probes = text | st.just(PROBE) | st.text("".join(sorted(_DRIVING)) + "ab\n", max
 
 
 def harmless(text: str) -> bool:
-    """Whether a line of text can only be read."""
+    """Return whether a line of text contains none of them."""
     return _DRIVING.isdisjoint(text)

@@ -1,4 +1,4 @@
-"""The limits that keep the code base easy to find one's way in; `make house` prints the figures."""
+"""Limits that keep the code base easy to navigate; `make house` prints the figures."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from house import House, measure
 
 @pytest.fixture(scope="module")
 def house() -> House:
-    """The figures."""
+    """Return the figures."""
     return measure()
 
 
 def test_there_are_not_too_many_modules(house: House) -> None:
-    """Packages that grow by one folder or file for each thing that they support do not count."""
+    """Packages with one folder or file for each supported thing are not counted."""
     assert house.limited <= 300
 
 
 def test_names_of_modules_rarely_repeat(house: House) -> None:
-    """Packages of agents have modules of the same names."""
+    """The packages of agents share module names."""
     assert len(house.repeated) <= 10, house.repeated
 
 
 def test_the_public_face_is_small(house: House) -> None:
-    """A person can read the list of names."""
+    """The list of public names stays short enough to read."""
     assert house.public <= 40
 
 
 def test_imports_are_at_the_top(house: House) -> None:
-    """The exceptions save start-up time or break a cycle, and say so."""
+    """Late imports save start-up time or break a cycle, and have a comment."""
     assert len(house.late) <= 100, house.late
 
 
 @pytest.mark.parametrize(("operation", "most"), [("append", 10), ("context", 8)])
 def test_hot_paths_pass_through_few_files(house: House, operation: str, most: int) -> None:
-    """A reader of an append or a context can hold it in mind."""
+    """The code of an append or a context is easy to follow."""
     assert len(house.passed[operation]) <= most, house.passed[operation]
 
 
 def test_a_turn_is_a_short_walk(house: House) -> None:
-    """It passes through few files of the gateway; what it does to the session is an append and a context."""
+    """A turn uses few files of the gateway; on the session it is an append and a context."""
     assert len(house.of_gateway) <= 14, house.of_gateway
 
 

@@ -1,4 +1,4 @@
-"""Imports go down only, and only the storage layer touches the machine."""
+"""Modules import only lower layers, and only the storage layer touches the machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "sessile"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# Each layer may import the ones before it, and itself.
+# Each layer may import itself and the ones before it.
 LAYERS = ["errors", "core", "render", "vendors", "storage", "agents", "package", "upkeep", "surface"]
 SURFACE = {"adapters", "aio", "cli", "gateway", "mcp", "testing", "__main__", "__init__"}
 
-# What a layer may use of the world outside. `os` in the package is for paths and its own defaults only.
+# The standard library modules that a layer may use; `os` in the package is for paths and defaults only.
 MACHINE = {"fcntl", "mmap", "os", "pathlib", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile"}
 MACHINE |= {"obstore", "psycopg", "psycopg_pool"}
 IMPURE = MACHINE | {"asyncio", "logging", "random", "secrets", "threading", "time", "uuid"}
@@ -34,7 +34,7 @@ def parsed(path: Path) -> ast.Module:
 
 @cache
 def imports(path: Path) -> tuple[str, ...]:
-    """The modules that a file imports when it runs; imports for type checking do not count."""
+    """Return the modules that a file imports at run time, without imports for type checking."""
     nodes = list(ast.walk(parsed(path)))
     for_types = {
         id(node)
@@ -69,12 +69,12 @@ def test_a_module_imports_only_its_own_layer_and_those_below() -> None:
         for name in imports(path)
         if name.startswith("sessile.") and LAYERS.index(layer_of(name)) > LAYERS.index(layer_of(name_of(path)))
     ]
-    # `Session.in_memory` makes a store of its own; it imports it when called.
+    # `Session.in_memory` creates a store, and imports it when called.
     assert above == []
 
 
 def test_only_storage_touches_the_machine() -> None:
-    """core/ is pure; the package reaches files through the storage layer."""
+    """core/ is pure; the package accesses files through the storage layer."""
     used = []
     for path in MODULES:
         forbidden = {
@@ -91,14 +91,14 @@ def test_only_storage_touches_the_machine() -> None:
 
 
 def test_a_module_says_what_it_is_for() -> None:
-    """Each module opens with a docstring."""
+    """Each module starts with a docstring."""
     texts = {where(path): path.read_text() for path in MODULES}
     silent = [where(path) for path in MODULES if texts[where(path)].strip() and not ast.get_docstring(parsed(path))]
     assert silent == []
 
 
 def test_nothing_is_caught_without_a_name() -> None:
-    """There is no bare `except`, and what catches everything raises it again; only a turn ends alone, for the others' sake."""
+    """There is no bare `except`, and a handler of all exceptions raises again, except the one that isolates turns."""
     for path in MODULES:
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ExceptHandler):

@@ -17,7 +17,7 @@ HEAVY = {"anyio", "asyncio", "sqlite3", "hypothesis", "rich", "click", "importli
 
 
 def test_all_is_sorted_and_complete() -> None:
-    """`__all__` names everything that can be imported from the package, in order, and each name leads somewhere."""
+    """`__all__` is sorted, and names everything that can be imported from the package."""
     assert sessile.__all__ == sorted(sessile.__all__)
     assert set(sessile.__all__) == set(sessile._MODULES)
     assert set(sessile.__all__) <= set(dir(sessile))
@@ -25,7 +25,7 @@ def test_all_is_sorted_and_complete() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    """Each class and function has a docstring, and so has each public method."""
+    """Each class, function and public method has a docstring."""
     for name in sessile.__all__:
         value = getattr(sessile, name)
         if not (inspect.isclass(value) or inspect.isfunction(value)):
@@ -65,7 +65,7 @@ def test_every_append_method_documents_the_common_arguments_once() -> None:
 
 
 def test_every_error_has_a_message_of_its_own() -> None:
-    """An error without arguments says what happened; each has a status and an exit code."""
+    """An error without arguments has a default message; each has a status and an exit code."""
     errors = [value for value in vars(sessile.errors).values() if inspect.isclass(value)]
     tree = [error for error in errors if issubclass(error, sessile.errors.SessileError)]
     assert len({str(error()) for error in tree}) == len(tree)
@@ -74,7 +74,7 @@ def test_every_error_has_a_message_of_its_own() -> None:
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
-    """What a command needs to start is not slowed down by what it does not use."""
+    """Modules that a command does not need are not imported at its start."""
     assert not {"msgspec", "typing", "dataclasses"} & _loaded_by("import sessile")
     assert not HEAVY & _loaded_by("from sessile import Store")
 

@@ -1,4 +1,4 @@
-"""A wheel built from a clean copy of the tree installs, holds everything, and passes the tests without the source tree."""
+"""A wheel built from a clean copy installs, contains everything, and passes the tests without the source tree."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LONG = ("tests/unit", "tests/contract", "tests/property", "tests/gateway/test_ap
 
 
 class Installed(NamedTuple):
-    """An environment with the wheel in it, and a folder with the tests and nothing else."""
+    """An environment with the wheel, and a folder with only the tests."""
 
     wheel: Path
     python: Path
     folder: Path
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run this environment's Python, away from the source tree."""
+        """Run this environment's Python outside the source tree."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
         return subprocess.run(
             [self.python, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
@@ -35,7 +35,7 @@ class Installed(NamedTuple):
 
 
 def _tracked() -> list[str]:
-    """The files that a checkout has: those that git knows, or would take."""
+    """Return the files of a checkout: those that git tracks or would add."""
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
@@ -53,11 +53,11 @@ def _copied(names: list[str], folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel, built and installed. Other packages are those of this environment: nothing is fetched."""
+    """Build and install the wheel; other packages come from this environment, and nothing is fetched."""
     place = tmp_path_factory.mktemp("wheel")
     names = _tracked()
     checkout = _copied([name for name in names if not name.startswith("tests/")], place / "checkout")
-    # The backend is called itself: pip would fetch it anew.
+    # Call the backend directly, because pip would fetch it again.
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
     subprocess.run(build, cwd=checkout, check=True, capture_output=True)
     (wheel,) = place.glob("*.whl")
@@ -67,7 +67,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     python = environment / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index", str(wheel)]
     subprocess.run([*pip, "--disable-pip-version-check"], check=True, capture_output=True)
-    # Adds the packages of this environment, but not what they add themselves: that would be the source tree.
+    # Add the packages of this environment without its .pth files, which would add the source tree.
     (site,) = environment.glob("lib/python*/site-packages")
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     tests = [name for name in names if name.startswith("tests/") or name == "pyproject.toml"]
@@ -75,7 +75,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def test_the_wheel_holds_every_file_of_the_package(installed: Installed) -> None:
-    """The page, its styles, the mark that types are there; no test, no cache."""
+    """It contains the page, its styles and the marker of types, but no tests or caches."""
     source = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "sessile").rglob("*") if path.is_file()}
     source = {name for name in source if "__pycache__" not in name}
     with zipfile.ZipFile(installed.wheel) as wheel:
@@ -87,7 +87,7 @@ def test_the_wheel_holds_every_file_of_the_package(installed: Installed) -> None
 
 
 def test_the_installed_command_works_without_the_source_tree(installed: Installed, tmp_path: Path) -> None:
-    """It finds its own version and what it needs for the demo, the export and the page."""
+    """It finds its version and the data for the demo, the export and the page."""
     told = installed.run("-c", "import sessile; print(sessile.__file__)")
     assert told.stdout.startswith(str(installed.python.parents[1])), told
     command = [str(installed.python.parent / "sessile"), "--demo"]
@@ -100,12 +100,12 @@ def test_the_installed_command_works_without_the_source_tree(installed: Installe
 
 
 def test_some_tests_pass_on_the_wheel(installed: Installed) -> None:
-    """Sessions on a disk, and the page of the gateway with its files."""
+    """These are tests of sessions on disk and of the gateway's page."""
     _pass(installed, *SHORT)
 
 
 def test_the_description_needs_no_repository_around_it(installed: Installed) -> None:
-    """On the page of a package index every link and picture of the README is absolute."""
+    """Every link and picture of the README is absolute, for the page of a package index."""
     with zipfile.ZipFile(installed.wheel) as wheel:
         (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
         description = wheel.read(name).decode().partition("\n\n")[2]
@@ -115,7 +115,7 @@ def test_the_description_needs_no_repository_around_it(installed: Installed) -> 
 
 @pytest.mark.long
 def test_the_suite_passes_on_the_wheel(installed: Installed) -> None:
-    """All tests that do not look at the source itself."""
+    """All tests are run, except those that inspect the source."""
     _pass(installed, *LONG, "-n", "2")
 
 

@@ -1,4 +1,4 @@
-"""Sessions on their way to people, for tests of what shows them."""
+"""Sessions prepared for display, for tests of their renderers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(3000)).decode()
 
 
 def transcript(entries: Iterable[Json], **members: Any) -> Transcript:
-    """A session with these entries."""
+    """Return a session with these entries."""
     plain: Json = {
         "id": "s1",
         "title": "A session",
@@ -31,7 +31,7 @@ def transcript(entries: Iterable[Json], **members: Any) -> Transcript:
 
 
 def called(entry_id: str, parent_id: str | None, text: str, *calls: tuple[str, str, Any], **members: Any) -> Json:
-    """An answer that calls tools: (id of the call, name, arguments) each."""
+    """Return an answer that calls tools, each given as (call id, name, arguments)."""
     content: list[Json] = [{"type": "thinking", "thinking": f"thought of {entry_id}"}, {"type": "text", "text": text}]
     content += [{"type": "toolCall", "id": key, "name": name, "arguments": given} for key, name, given in calls]
     message = {"role": "assistant", "content": content, "provider": "p", "model": "m", **members}
@@ -39,7 +39,7 @@ def called(entry_id: str, parent_id: str | None, text: str, *calls: tuple[str, s
 
 
 def resulted(entry_id: str, parent_id: str | None, call_id: str, text: str, failed: bool = False) -> Json:
-    """What a tool gave back."""
+    """Return a tool result."""
     content = [{"type": "text", "text": text}]
     message = {"role": "toolResult", "toolCallId": call_id, "toolName": "bash", "content": content, "isError": failed}
     return entry("message", entry_id, parent_id, message=message)

@@ -1,4 +1,4 @@
-"""A home with sessions of three agents, as the page sees it: one's own, pi's and Claude Code's."""
+"""A home with sessions of three agents, as the page sees it: native, pi and Claude Code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sessile.storage.layout import Source
 
 Json = dict[str, Any]
 
-TOKEN = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z5A"  # of the shape of a secret, and nobody's
+TOKEN = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z5A"  # looks like a secret, but is not one
 CLAUDE = "c1a0de00-0000-4000-8000-000000000001"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -26,7 +26,7 @@ USAGE = {"input": 100, "output": 10, "cacheRead": 300, "cacheWrite": 0, "totalTo
 
 
 def answered(text: str, model: str = "opus", *, priced: bool = True, tool: str | None = None) -> Json:
-    """An answer that was paid for, or of which nobody knows; it may call a tool."""
+    """Return an answer with a known or unknown price, which may call a tool."""
     message = assistant(text, "anthropic", model)
     message["usage"] = USAGE if priced else {**USAGE, "cost": {"total": 0}}
     if tool is not None:
@@ -35,13 +35,13 @@ def answered(text: str, model: str = "opus", *, priced: bool = True, tool: str |
 
 
 def printed(text: str, *, failed: bool = False) -> Json:
-    """What a tool gave back."""
+    """Return a tool result."""
     content = [{"type": "text", "text": text}]
     return {"role": "toolResult", "toolCallId": "call-1", "toolName": "bash", "content": content, "isError": failed}
 
 
 class Household:
-    """The folders below one path; `own`, `pi` and `claude` write into them."""
+    """The folders below one path; `own`, `pi` and `claude` write to them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -53,7 +53,7 @@ class Household:
 
     @property
     def sources(self) -> list[Source]:
-        """The folders of other agents."""
+        """Return the folders of other agents."""
         claude = str(self.projects.parent)
         return [
             Source("pi", str(self.root / "pi"), str(self.root / "pi" / "sessions")),
@@ -61,14 +61,14 @@ class Household:
         ]
 
     def begin(self, store: Store, title: str | None = None, cwd: str = "/work/app", **options: Any) -> Session:
-        """A session that listings show."""
+        """Create a session that listings show."""
         session = store.create(cwd, publish=True, **options)
         if title is not None:
             session.set_session_name(title)
         return session
 
     def write_claude(self, *texts: str, session_id: str = CLAUDE, cwd: str = "/work/web") -> Path:
-        """A transcript of Claude Code in which these are said in turn."""
+        """Write a Claude Code transcript with these messages in turn."""
         path = self.projects / cwd.replace("/", "-") / f"{session_id}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         rows: list[Json] = []
@@ -86,13 +86,13 @@ class Household:
         return path
 
     def age(self, path: str | Path, days: float) -> None:
-        """Let a file look as if nobody had changed it for so long."""
+        """Set the modification time of a file to the given number of days ago."""
         then = self.own.now() / 1000 - days * 24 * 3600
         os.utime(path, (then, then))
 
 
 def furnished(root: Path) -> Household:
-    """A home with a session of each agent: one's own has two branches, a failed tool, a secret and a label."""
+    """Return a home with a session of each agent: the native one has two branches, a failed tool, a secret and a label."""
     home = Household(root)
     with home.begin(home.own, "Webhook retries") as session:
         session.append_message(user("Add retries to the webhook sender"))
@@ -113,7 +113,7 @@ def furnished(root: Path) -> Household:
 
 @asynccontextmanager
 async def page(home: Household, **options: Any) -> AsyncIterator[Http]:
-    """A gateway on a home, with the folders of all agents."""
+    """Return a gateway on a home, with the folders of all agents."""
     async with http(home.root / "own", store=Store(home.root / "own"), sources=home.sources, **options) as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""State folders of YoyoClaw as its owner would have left them."""
+"""State folders in the format of YoyoClaw."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ GROUP = "agent:main:telegram:group:-100"
 
 
 def stored(entries: Json) -> bytes:
-    """The text of a store file as its owner writes it."""
+    """Return the text of a store file in YoyoClaw's format."""
     return json.dumps(entries, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def lines(*records: Json | str) -> bytes:
-    """Records as the bytes of a transcript; a string is a line as it is."""
+    """Return records as the bytes of a transcript; a string is a raw line."""
     return "".join(f"{record if isinstance(record, str) else dumps(record)}\n" for record in records).encode()
 
 
 def talk(session_id: str, *names: str, **members: Any) -> list[Json]:
-    """A header and a chain of messages with these ids."""
+    """Return a header and a chain of messages with these ids."""
     parents = (None, *names)
     turns = (said, answered)
     chain = [turns[number % 2](name, parents[number]) for number, name in enumerate(names)]
@@ -33,7 +33,7 @@ def talk(session_id: str, *names: str, **members: Any) -> list[Json]:
 
 
 def write(folder: Path, name: str, data: bytes) -> str:
-    """A file in a folder that is made if need be."""
+    """Write a file, and create its folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_bytes(data)

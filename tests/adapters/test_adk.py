@@ -170,7 +170,7 @@ def test_a_session_without_an_id_gets_one(service: BaseSessionService) -> None:
 
 
 def test_an_id_can_be_taken_once_for_each_user(service: BaseSessionService) -> None:
-    """Creating the session again raises and changes nothing."""
+    """Creating the session again raises and changes nothing; another user may use the same id."""
 
     async def case() -> None:
         await begun(service, state={"n": 1})

@@ -200,7 +200,7 @@ def test_every_version_comes_back_as_langgraphs_own_serializer_gives_it(versions
 
 
 def without_surrogates(loaded: Any, given_value: Any) -> Any:
-    """Replace lone surrogates with a question mark, as LangGraph's serializer does; ours keeps them."""
+    """Return the given value if it has lone surrogates, which LangGraph's serializer replaces, or else the loaded one."""
     return given_value if "\ud83d" in repr(given_value) or "\\ud83d" in repr(given_value) else loaded
 
 
@@ -775,7 +775,7 @@ def test_a_thread_that_another_saver_deleted_and_began_anew_is_the_new_one(store
 
 
 def test_hidden_checkpoints_are_shown_again(store: Store) -> None:
-    """`restore` works after pruning and deleting runs, also in other processes; a checkpoint stored again has no old writes."""
+    """`restore` works after pruning and deleting runs; a checkpoint that is stored again has no old writes."""
     saver = SessileSaver(store)
     first = put(saver, {"a": 1}, run_id="r1")
     saver.put_writes(first, [("a", 1)], "task")

@@ -201,7 +201,7 @@ def test_usage_belongs_to_the_turn_that_a_run_answered(session: SessileBranching
 
 
 def test_people_see_the_branches_in_the_tree(folder: Store, look: Look) -> None:
-    """The branch of the last write is shown, and the other is in the tree."""
+    """The branch of the last write is shown, and the other is a second head."""
     session = SessileBranchingSession("thread", folder)
     run(session.add_items([user("start"), answer("fine"), user("left"), answer("left answer")]))
     run(session.create_branch_from_turn(2, "right"))

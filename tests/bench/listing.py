@@ -200,7 +200,7 @@ def _listing_rows(scale: Scale, count: int, everything: int) -> list[Row]:
 
 
 def _fewer(scale: Scale, count: int) -> str:
-    """Return a folder with folders of fewer sessions."""
+    """Return a folder with project folders that have the given number of sessions."""
     folder = scale.scratch() / f"fewer-{count}"
     if not folder.exists():
         for path in sorted(Path(store(scale)).rglob("*.jsonl"), key=lambda path: path.name)[:count]:
@@ -210,7 +210,7 @@ def _fewer(scale: Scale, count: int) -> str:
 
 
 def _finding(cache: str, sessions: str, scale: Scale) -> Row:
-    """Open a session by name with an up-to-date catalog."""
+    """Measure finding a session by its id in an up-to-date catalog."""
     count = _sessions(scale)
     wanted = f"0199aaaa-0000-7000-8000-{count // 2:012d}"
     with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:

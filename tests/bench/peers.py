@@ -69,9 +69,7 @@ class Package(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Return whether it is installed completely: npm folders are renamed at the end, environments have a marker
-        file.
-        """
+        """Return whether it is complete: npm folders are renamed at the end, environments have a marker file."""
         return self.place.exists() if self.npm else (self.place / "ready").exists()
 
     def command(self) -> list[str]:

@@ -51,7 +51,7 @@ class Syncing(FaultyFilesystem):
 
 @pytest.mark.anyio
 async def test_a_turn_syncs_its_session_twice_and_nothing_else_but_the_counters(tmp_path: Path) -> None:
-    """The bare handler syncs twice because a turn does; counters are written at most once a second."""
+    """The bare handler syncs twice because a turn does; besides the session, only counters may be synced."""
     fs = Syncing()
     gateway = gateway_in(tmp_path, NEVER, store=Store(tmp_path.resolve(), fs=fs, durability="power"))
     async with running(gateway):

@@ -111,7 +111,7 @@ def test_a_sub_agent_is_read_by_its_name_behind_that_of_its_session(sessile: Com
 
 
 def test_a_name_of_no_or_of_several_sub_agents_is_an_error(sessile: Command, session: Path) -> None:
-    """Unknown and ambiguous sub-agents, unknown sessions and missing paths are errors that list the candidates."""
+    """Unknown and missing names are not found; an ambiguous name lists the candidates."""
     done = sessile("show", f"{SESSION}/agent-x")
     assert done.code == 3 and "--agents" in done.err
     done = sessile("show", f"{SESSION}/agent-ab")
@@ -130,7 +130,7 @@ def test_a_file_that_is_there_is_meant(sessile: Command, session: Path) -> None:
 
 @pytest.mark.mission("C5")
 def test_a_listing_nests_sub_agents_below_their_session(sessile: Command, session: Path) -> None:
-    """Sub-agents in a nested folder are included; without --tree they are counted as hidden."""
+    """Sub-agents follow their session with --tree; without it they are counted as hidden."""
     rows = [line.split("\t")[0] for line in sessile("ls", "--tree").out.splitlines()]
     assert rows[0] == SESSION and set(rows[1:]) >= {"agent-abc1", "agent-abd2"}
     done = sessile("ls")
@@ -212,9 +212,7 @@ def numbers(sessile: Command, *arguments: str) -> set[str]:
 def test_the_sessions_of_a_repository_are_those_of_its_worktrees_too(
     sessile: Command, repository: Path, tmp_path: Path
 ) -> None:
-    """They are listed from each worktree; a subfolder selects the same subfolder in all worktrees, and no other
-    folders.
-    """
+    """A worktree lists the sessions of all worktrees, and a subfolder those of the same subfolder in each."""
     assert numbers(sessile, "-p", str(repository)) == {"0", "1", "2", "3"}
     assert numbers(sessile, "-p", str(tmp_path / "other tree")) == {"0", "1", "2", "3"}
     assert numbers(sessile, "-p", str(repository / "sub")) == {"2", "3"}

@@ -75,14 +75,14 @@ def test_a_message_can_name_its_chat_instead_of_a_key(sessile: Command, here: li
 
 
 def test_who_does_not_wait_gets_the_turn(sessile: Command, here: list[str]) -> None:
-    """With no waiting, stdout contains the id of the turn, and the message is still answered."""
+    """With --no-wait, stdout contains only the id of the turn, and the next message is answered as usual."""
     done = sessile(*here, "send", "--key", "later", "--no-wait", "some time")
     assert done.code == 0 and len(done.out.split()) == 1 and "agent:main:later" in done.err
     assert sessile(*here, "send", "--key", "later", "again").out == "again\n"
 
 
 def test_commands_are_answered_like_messages(sessile: Command, here: list[str]) -> None:
-    """`/status` and an unknown command are answered in the conversation."""
+    """`/status` is answered with the state of the conversation."""
     sessile(*here, "send", "--key", "commands", "hello")
     assert "Session: agent:main:commands" in sessile(*here, "send", "--key", "commands", "/status").out
 
@@ -145,7 +145,7 @@ def test_a_connection_that_breaks_says_nothing_twice(sessile: Command, gateway: 
 def test_a_gateway_that_does_not_come_back_is_said_to_keep_what_has_come(
     sessile: Command, gateway: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The partial reply is printed with a final newline, and the error reports that the rest is kept."""
+    """The partial reply is printed with a final newline, and the error says that it was incomplete."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     door = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{door.getsockname()[1]}"
@@ -192,7 +192,7 @@ def test_the_list_is_the_same_from_the_gateway_the_store_and_elsewhere(
 
 @pytest.mark.mission("Y12")
 def test_without_a_gateway_the_store_itself_is_read(sessile: Command, home: Path) -> None:
-    """The JSON and the table are the same; a broken store file is reported, and the last good copy is shown."""
+    """The JSON and the table have all agents; a broken store file is reported, and its last good copy is shown."""
     store = Store(home / ".sessile")
     with Conversations(store, workspace=lambda agent: str(home / agent)) as conversations:
         conversations.resolve("agent:ops:night")

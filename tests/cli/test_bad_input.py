@@ -118,7 +118,7 @@ def test_a_name_of_control_characters_is_shown_without_them(sessile: Command, pi
     "name", ["../../etc/passwd", "%2e%2e/", "..%2f..%2fetc", "/etc/../etc/nothing", "a\0b/c", "~nobody/x"]
 )
 def test_names_that_look_like_paths_lead_nowhere_else(sessile: Command, pi: Path, name: str) -> None:
-    """A path is not decoded, searched for or created."""
+    """The name is not decoded or resolved to another file, and is not found."""
     failed(sessile("show", name), 3, "file not found" if "/" in name else "session not found")
 
 
@@ -263,7 +263,7 @@ def test_circles_orphans_and_doubles_are_shown_as_far_as_they_go(
 
 
 def test_thousands_of_findings_are_counted_not_told(sessile: Command, home: Path) -> None:
-    """Three findings are shown and the rest is counted; `check` lists all."""
+    """Few findings are shown and the rest is counted; `check` groups them by kind."""
     path = write_file(home / "x.jsonl", header("damaged1"), said("e1", None, "still here"), *["{broken"] * 20_000)
     done = sessile("show", path)
     assert done.code == 5 and "still here" in done.out
@@ -275,7 +275,7 @@ def test_thousands_of_findings_are_counted_not_told(sessile: Command, home: Path
 def test_a_title_of_a_megabyte_is_cut_at_a_terminal_and_whole_in_documents(
     home: Path, pi: Path, sessile: Command
 ) -> None:
-    """No verb prints a line that is wider than the terminal."""
+    """Lines at a terminal stay short in every verb; JSON has the whole title."""
     title = "title " * 200_000
     named = entry("session_info", "e2", "e1", name=title)
     write_file(pi / "x.jsonl", header("longname", title=title[:900_000]), said("e1", None, "a needle"), named)
@@ -296,7 +296,7 @@ def test_a_title_of_a_megabyte_is_cut_at_a_terminal_and_whole_in_documents(
 
 
 def test_ten_thousand_labels_are_all_there(sessile: Command, home: Path) -> None:
-    """The tree shows every label; if two entries share a label, the newest wins."""
+    """The newest label of an entry wins, and the tree shows it."""
     labels = [
         entry("label", f"l{n}", f"l{n - 1}" if n else "e1", targetId="e1", label=f"name-{n}") for n in range(10_000)
     ]

@@ -80,7 +80,7 @@ SPOILED: dict[str, Callable[[Path], object]] = {
 
 
 def test_a_spoiled_catalog_changes_no_answer(sessile: Command, home: Path, demo: Path) -> None:
-    """The catalog is a cache: listing and searching return the same results without it."""
+    """The catalog is a cache: listing, searching and statistics return the same results without it."""
     asked = [["ls", "--sort", "cost", "-A"], ["search", "tenacity", "-o"], ["stats", "models"]]
     before = [sessile(*question).out for question in asked]
     assert all(before)
@@ -97,7 +97,7 @@ def test_a_spoiled_catalog_changes_no_answer(sessile: Command, home: Path, demo:
 
 
 def test_a_catalog_that_somebody_holds_makes_nobody_wait_for_long(home: Path, demo: Path, tmp_path: Path) -> None:
-    """While another process holds the lock, the result is complete and a note says that it was not cached."""
+    """While another process holds the lock, the result is complete, with a note, within ten seconds."""
     cache = cache_of(home)
     cache.mkdir(mode=0o700)
     with open(cache / "catalog.lock", "w") as held:
@@ -144,7 +144,7 @@ def test_a_cache_that_cannot_be_used_is_said_and_done_without(
     "arguments", [["ls"], ["search", "tenacity"], ["stats", "tools"], ["tree", WEBHOOK], ["show", WEBHOOK]]
 )
 def test_looking_needs_no_room_on_the_disk(home: Path, demo: Path, tmp_path: Path, arguments: list[str]) -> None:
-    """On a full disk only the catalog is not saved."""
+    """Reading verbs succeed on a full disk."""
     done = apart(tmp_path / "report", *arguments, limit=0)
     assert done.code == 0 and done.out and "Traceback" not in done.err, done
 
@@ -204,7 +204,7 @@ def test_closed_streams_are_no_crash(home: Path, demo: Path, closing: str) -> No
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
 def test_another_alphabet_is_no_crash(home: Path, demo: Path, tmp_path: Path, encoding: str) -> None:
-    """Characters that the terminal cannot encode are escaped."""
+    """Every verb succeeds with an output encoding that lacks some characters."""
     for arguments in (["ls"], ["tree", WEBHOOK], ["show", "购物车"], ["search", "购物车"]):
         done = apart(tmp_path / "report", *arguments, environment={"PYTHONIOENCODING": encoding})
         assert done.code == 0 and done.out and "Traceback" not in done.err, (arguments, done)
@@ -220,7 +220,7 @@ def test_a_dumb_terminal_gets_no_sequences(home: Path, demo: Path) -> None:
     "columns", [1, 100, *(pytest.param(columns, marks=pytest.mark.long) for columns in (60, 1000))]
 )
 def test_no_line_is_wider_than_the_terminal(home: Path, demo: Path, columns: int) -> None:
-    """Numbers are never cut: a row that does not fit is written as words. The minimum width is 40 columns."""
+    """Lines fit the terminal, with a minimum of 40 columns."""
     for arguments in (["ls"], ["ls", "-l", "-A"], ["stats", "models"], ["du"], ["search", "tenacity"], []):
         environment = {"COLUMNS": str(columns), "LINES": "50", "NO_COLOR": "1"}
         printed = at_a_terminal(arguments, environment, notes=False)
@@ -382,7 +382,7 @@ def test_a_session_of_100_000_entries_fits(home: Path, tmp_path: Path, arguments
 
 
 def test_a_session_of_20_000_entries_is_read_in_little_memory(home: Path, tmp_path: Path) -> None:
-    """Entries are read only when they are shown."""
+    """Showing, checking and drawing the tree stay below 60 MB."""
     path = large(home / "x.jsonl", 20_000, "many words " * 100)
     for arguments in (["tree", path], ["show", path, "--tail", "5"], ["show", path, "--json"], ["check", path]):
         done = apart(tmp_path / "report", *arguments)

@@ -44,7 +44,7 @@ def test_prune_shows_first_and_undo_brings_back(sessile: Command, demo: Path) ->
 def test_what_check_could_not_read_is_in_its_code_and_its_document(
     sessile: Command, demo: Path, tmp_path: Path
 ) -> None:
-    """An unreadable session is reported as such, and the others are still checked."""
+    """Sound sessions exit with 0 and list no failures; damaged and unreadable ones exit with 5."""
     good = next(path for path in demo.rglob(f"*{WEBHOOK}.jsonl"))
     done = sessile("check", WEBHOOK, str(good), "--json")
     assert done.code == 0 and done.json["failed"] == [] and len(done.json["items"]) == 2
@@ -83,7 +83,7 @@ def test_pinned_and_recent_sessions_are_always_spared(sessile: Command, demo: Pa
 
 
 def test_a_session_that_was_just_used_goes_if_it_is_named_with_recent(sessile: Command, demo: Path) -> None:
-    """The error for a recent session names the --recent option; rules never select recent sessions."""
+    """A recent session is skipped with a hint to --recent, which works for named sessions only."""
     name = sessile("fork", WEBHOOK, "--json").json["id"]
     spared = sessile("rm", name, "--apply")
     assert "skipped: 1 used within the last day; pass --recent to include them" in spared.err and spared.code == 1
@@ -93,7 +93,7 @@ def test_a_session_that_was_just_used_goes_if_it_is_named_with_recent(sessile: C
 
 
 def test_a_session_is_removed_by_name_and_restored_by_token(sessile: Command, demo: Path) -> None:
-    """`rm` is an alias of `prune` with a name."""
+    """`rm` changes nothing without --apply, and the end of the token is enough to restore."""
     before = _files(demo)
     assert sessile("rm", "terraform drift").code == 0
     assert _files(demo) == before
@@ -104,7 +104,7 @@ def test_a_session_is_removed_by_name_and_restored_by_token(sessile: Command, de
 
 
 def test_emptying_the_trash_shows_first(sessile: Command, demo: Path) -> None:
-    """Emptying the trash is the only permanent deletion."""
+    """Nothing is deleted without --apply, and --older-than spares recent deletions."""
     sessile("rm", "terraform drift", "--apply")
     assert sessile("trash", "empty").code == 0
     assert len(sessile("trash", "--json").json["items"]) == 1
@@ -123,7 +123,7 @@ def test_other_agents_sessions_are_not_pruned_by_the_way(sessile: Command, home:
 
 
 def test_disk_use(sessile: Command, demo: Path) -> None:
-    """Disk use is shown by kind, with the largest sessions of all agents."""
+    """The JSON has the bytes of the store and the sessions, largest first."""
     document = sessile("du", "--json").json
     assert document["store"]["session_bytes"] > 0 and document["total"] >= document["store"]["session_bytes"]
     sizes = [item["size"] for item in document["items"]]
@@ -132,12 +132,12 @@ def test_disk_use(sessile: Command, demo: Path) -> None:
 
 
 def test_unnamed_blobs_are_swept_to_the_trash(sessile: Command, demo: Path) -> None:
-    """Only unreferenced blobs that are old enough are removed."""
+    """Without unreferenced blobs the command exits with code 1."""
     assert sessile("prune", "--blobs").code == 1
 
 
 def test_check_says_what_is_wrong_and_changes_nothing(sessile: Command, demo: Path) -> None:
-    """Damage exits with code 5 and shows line and offset; a sound session exits with 0."""
+    """Damage exits with code 5 and shows its line; a sound session exits with 0."""
     before = _files(demo)
     done = sessile("check", DAMAGED, "--json")
     assert done.code == 5
@@ -180,7 +180,7 @@ def test_doctor_finds_damaged_sessions_and_says_what_to_do(sessile: Command, dem
 
 
 def test_an_unreadable_file_and_folder_are_reported(sessile: Command, demo: Path) -> None:
-    """The listing continues without them and reports them."""
+    """The listing counts an unreadable file, and the doctor names it."""
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     path.write_bytes(b"\x00" * 100)
     listing = sessile("ls")

@@ -65,14 +65,14 @@ def test_convert_gives_back_the_bytes(sessile: Command, claude: Path, tmp_path: 
 
 
 def test_what_has_no_counterpart_is_said(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Labels and settings without a counterpart are kept in the rows, and a note says so."""
+    """A label has no counterpart: a note says so, and the converted file still has it."""
     done = sessile("convert", "6513270e", "--to", "claude", "-o", str(tmp_path / "x.jsonl"))
     assert done.code == 0 and "label: no counterpart" in done.err
     assert "[tests-green]" in sessile("tree", str(tmp_path / "x.jsonl")).out
 
 
 def test_what_cannot_be_imported_is_said(sessile: Command, home: Path) -> None:
-    """The error is reported, and the other sessions are imported."""
+    """A file in an unknown format is counted as failed, and the command exits with code 5."""
     (home / "notes.jsonl").write_text('{"a": 1}\n')
     done = sessile("import", str(home / "notes.jsonl"))
     assert done.code == 5 and "1 failed" in done.err
@@ -88,7 +88,7 @@ def test_an_agent_without_sessions_is_said_with_where_to_look(sessile: Command, 
 def test_resume_starts_the_agent_that_wrote_it_or_forks_for_another(
     sessile: Command, claude: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Claude Code is started by id in the session's folder, pi with a native fork; codex cannot continue it."""
+    """Claude Code resumes its session by id, pi resumes a native fork of it, and codex refuses it."""
     assert sessile("resume", SESSION, "--json").json["argv"] == ["claude", "--resume", SESSION]
     done = sessile("resume", SESSION, "--in", "codex")
     assert done.code == 2 and "can resume only whole sessions of its own" in done.err

@@ -55,7 +55,7 @@ def patient(home: Path) -> Patient:
 
 
 def found(sessile: Command, kind: str, code: int) -> list[dict[str, Any]]:
-    """Run the doctor and return the findings of a kind; if there are problems, notes are left out."""
+    """Run the doctor, check its exit code and that it prints each suggestion, and return the findings of a kind."""
     done = sessile("doctor", "--json")
     assert done.code == code, done.out
     items = [item for item in done.json["items"] if item["kind"] == kind]
@@ -68,7 +68,7 @@ def found(sessile: Command, kind: str, code: int) -> list[dict[str, Any]]:
 
 
 def test_a_sound_store_has_nothing_wrong(sessile: Command, patient: Patient) -> None:
-    """Notes are not problems, so the exit code is 0."""
+    """A healthy store exits with code 0."""
     bound = patient.conversation()
     patient.say(bound, {"role": "user", "content": "hello"}, assistant("hi"))
     done = sessile("doctor")
@@ -152,7 +152,7 @@ def test_a_broken_store_file_is_told_with_line_column_and_the_last_good_copy(
 
 
 def test_values_that_nobody_documents_are_told_with_their_place(sessile: Command, patient: Patient) -> None:
-    """Undocumented values are treated as unknown."""
+    """The finding names the value, the key and the line."""
     patient.conversation()
     patient.edit(lambda entries: entries["agent:main:main"].update({"compactionCount": "three"}))
     (item,) = found(sessile, "store", 1)
@@ -160,7 +160,7 @@ def test_values_that_nobody_documents_are_told_with_their_place(sessile: Command
 
 
 def test_a_binding_without_a_file_is_told(sessile: Command, patient: Patient) -> None:
-    """The next message would start a new session."""
+    """The finding names the session whose file is missing."""
     bound = patient.conversation()
     os.unlink(bound.path)
     (item,) = found(sessile, "transcript", 1)
@@ -168,7 +168,7 @@ def test_a_binding_without_a_file_is_told(sessile: Command, patient: Patient) ->
 
 
 def test_a_file_outside_is_told(sessile: Command, patient: Patient) -> None:
-    """An entry with a path outside the store is damaged, and the file is not opened."""
+    """A path outside the store counts as damage."""
     patient.conversation()
     patient.edit(lambda entries: entries["agent:main:main"].update({"sessionFile": "../../../../etc/passwd"}))
     (item,) = found(sessile, "transcript", 5)
@@ -195,7 +195,7 @@ def test_a_transcript_that_no_key_leads_to_is_told(sessile: Command, patient: Pa
 def test_a_session_that_may_not_be_read_any_more_is_told(
     sessile: Command, patient: Patient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is reported even if the catalog still has its data."""
+    """The doctor checks it again although the catalog has its data, and exits with the permission code."""
     path = patient.conversation().path
     assert sessile("ls", "--all").code == 0 and sessile("doctor").code == 0
     monkeypatch.setattr(os, "access", lambda asked, mode: asked != path)
@@ -284,7 +284,7 @@ def test_compaction_now_and_then_is_as_it_should_be(sessile: Command, patient: P
 
 
 def test_a_model_of_unknown_size_is_told(sessile: Command, patient: Patient) -> None:
-    """Its sessions are only compacted after a failed request."""
+    """The warning disappears when the configuration sets the context size."""
     patient.root.mkdir()
     config = patient.root / "config.toml"
     config.write_text("[agents.defaults]\nmodel = 'box/tiny'\n")
@@ -335,7 +335,7 @@ def test_notes_that_were_lost_are_told(sessile: Command, patient: Patient, failu
 
 
 def test_what_a_killed_gateway_leaves_is_told(sessile: Command, patient: Patient) -> None:
-    """A stale gateway note without a gateway is reported; one with a running gateway is not."""
+    """A note of a running gateway is not a problem; a stale or broken one is reported."""
     presence = Presence(patient.store)
     with presence.held(), presence.announced("http://127.0.0.1:1", "token"):
         note = (patient.root / "gateway.json").read_bytes()

@@ -75,7 +75,7 @@ def test_the_account_for_programs_keeps_its_members(sessile: Command, gateway: P
 
 
 def test_again_adds_only_what_is_new(sessile: Command, gateway: Path, home: Path) -> None:
-    """A second import adds only new sessions; deleted sessions are imported on request."""
+    """A second import changes nothing; later ones add new entries and, on request, deleted sessions."""
     sessile("import", "openclaw")
     before = snapshot(home / ".sessile")
     again = sessile("import", str(home / ".openclaw"), "--json").json
@@ -93,7 +93,7 @@ def _file(home: Path, ending: str) -> Path:
 
 
 def test_imported_sessions_are_ones_own(sessile: Command, gateway: Path, home: Path) -> None:
-    """They are listed with their titles, searched and continued."""
+    """They are listed with their titles, found by search and can be renamed."""
     sessile("import", "openclaw")
     listed = sessile("ls", "-a", "sessile").out
     assert "Trip" in listed and "s1-topic-7" in listed
@@ -148,7 +148,7 @@ def test_a_broken_store_is_told_and_its_sessions_are_imported(sessile: Command, 
 @pytest.mark.promise("P37")
 @pytest.mark.parametrize("how", ["", "--plain", "--json"])
 def test_keys_and_names_cannot_drive_the_terminal(sessile: Command, home: Path, how: str) -> None:
-    """Control characters in chat names are escaped."""
+    """Control characters in keys, names and values are escaped."""
     folder = home / ".openclaw" / "agents" / "main" / "sessions"
     evil = "\x1b]0;owned\x07\u202e"
     write(folder, "s1.jsonl", lines(*talk("s1", "a")))

@@ -182,7 +182,7 @@ def test_a_named_session_of_another_agent_goes_to_our_trash_and_comes_back(
 
 @pytest.mark.mission("C13")
 def test_the_sessions_of_an_agent_are_pruned_by_a_rule(sessile: Command, claude: Path, home: Path) -> None:
-    """Old sessions that are not pinned or recent are moved; undo restores each by token, even if its folder is gone."""
+    """Only old sessions that are not pinned are moved; a session is restored by token, even if its folder is gone."""
     recent = put(home, OTHER, "another")
     os.utime(recent)
     before = snapshot(home / ".claude")

@@ -68,7 +68,7 @@ def test_nothing_to_keep_is_no_error_and_says_so_to_a_person_only(sessile: Comma
 
 
 def test_the_span_all_and_names_choose_sessions(sessile: Command, home: Path) -> None:
-    """The options are mutually exclusive."""
+    """A time span, --all or a name can be given; a name together with --all is refused."""
     write(home, 20)
     write(home, 3, OTHER)
     kept = home / ".sessile" / "kept" / "claude" / "-work"
@@ -171,7 +171,7 @@ def test_a_kept_session_lives_on_when_its_owner_has_deleted_it(sessile: Command,
 
 
 def test_a_copy_is_never_written_nor_pruned(sessile: Command, old: Path) -> None:
-    """The copy is identical to the original; a fork of it can be changed."""
+    """Renaming, labelling, pruning and keeping a copy again are refused, and its bytes stay the same."""
     sessile("keep")
     content = old.read_bytes()
     old.unlink()

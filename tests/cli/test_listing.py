@@ -103,7 +103,7 @@ def test_forks_and_sub_agents_stand_below_where_they_come_from(sessile: Command,
 
 
 def test_pins(sessile: Command, demo: Path) -> None:
-    """A pinned session is marked, can be filtered and unpinned; the pin is stored in the native store."""
+    """A session can be pinned, listed with --pinned and unpinned; the pin is stored in the native store."""
     assert sessile("pin", "webhook retries").code == 0
     assert [item["id"] for item in sessile("ls", "--pinned", "--json").json["items"]] == [WEBHOOK]
     assert WEBHOOK in (demo / "pins.json").read_text()
@@ -125,7 +125,7 @@ def test_a_bad_filter_is_explained(sessile: Command, demo: Path) -> None:
 
 
 def test_sources_are_added_and_removed(sessile: Command, home: Path, tmp_path: Path) -> None:
-    """A folder with session files, or a root with a sessions folder, can be added."""
+    """The sessions of an added folder are listed until it is removed; a missing folder is refused."""
     other = tmp_path / "other"
     Store(other).create("/work/x", title="Elsewhere", publish=True).close()
     assert sessile("sources", "add", str(other)).code == 0
@@ -153,7 +153,7 @@ def test_statistics_count_and_never_call_the_unknown_nothing(sessile: Command, d
 
 
 def test_a_damaged_catalog_is_made_anew(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """The listing is unchanged."""
+    """The listing is unchanged, also with a read-only cache."""
     before = sessile("ls").out
     (tmp_path / "cache" / "catalog.db").write_bytes(b"nonsense" * 1000)
     assert sessile("ls").out == before

@@ -72,7 +72,7 @@ def test_a_part_of_a_session(sessile: Command, demo: Path) -> None:
 
 
 def test_raw_lines_are_those_of_the_file(sessile: Command, demo: Path) -> None:
-    """The bytes are identical; a terminal is refused."""
+    """Every printed line is a line of the file."""
     lines = sessile("show", WEBHOOK, "--raw", "--branch", "all").out.splitlines()
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     stored = path.read_text().splitlines()
@@ -80,7 +80,7 @@ def test_raw_lines_are_those_of_the_file(sessile: Command, demo: Path) -> None:
 
 
 def test_damage_is_said_where_it_is_and_by_the_exit_code(sessile: Command, demo: Path) -> None:
-    """Readable entries are shown with the gap in its place, and the exit code is 5."""
+    """Readable entries are shown, the exit code is 5, and the hint names `sessile check`."""
     done = sessile("show", DAMAGED)
     assert done.code == 5
     assert "sessile check" in done.err and done.out
@@ -104,7 +104,7 @@ def test_following_prints_what_is_appended(home: Path, tmp_path: Path) -> None:
 
 
 def test_tree_shows_forks_labels_compaction_and_the_leaf(sessile: Command, demo: Path) -> None:
-    """The demo session has an abandoned branch, a summary, a label, a compaction and two tips."""
+    """The demo session has abandoned branches, a summary, a label and a compaction."""
     done = sessile("tree", "webhook retries")
     assert done.code == 0
     lines = done.out.splitlines()
@@ -125,7 +125,7 @@ def test_tree_for_a_program_and_a_screen_reader(sessile: Command, demo: Path) ->
 
 @pytest.mark.mission("B5")
 def test_context_is_what_the_model_saw_at_any_entry(sessile: Command, demo: Path) -> None:
-    """The JSON equals the engine's context; before the compaction it has more messages."""
+    """The JSON equals the engine's context, also at an entry before the compaction."""
     document = sessile("context", WEBHOOK, "--json").json
     with Store(demo).open(next(str(p) for p in demo.rglob(f"*{WEBHOOK}*.jsonl")), readonly=True) as session:
         context = session.context()
@@ -148,7 +148,7 @@ def test_context_as_a_provider_takes_it(sessile: Command, demo: Path) -> None:
 
 
 def test_context_of_a_bare_file_needs_no_catalog(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """A path is opened directly, without reading anything else."""
+    """No catalog is created for a path."""
     (path,) = demo.rglob(f"*{WEBHOOK}*.jsonl")
     assert sessile("context", str(path), "--json").json["entryCount"] == 33
     assert not (tmp_path / "cache" / "catalog.db").exists()
@@ -156,7 +156,7 @@ def test_context_of_a_bare_file_needs_no_catalog(sessile: Command, demo: Path, t
 
 @pytest.mark.mission("B6")
 def test_diff_compares_two_branches(sessile: Command, demo: Path) -> None:
-    """The common part is one line, followed by the actions and cost of each branch."""
+    """The text has the common entries, failures and cost; without names, the last abandoned branch is compared."""
     document = sessile("diff", f"{WEBHOOK}@deadbee1", f"{WEBHOOK}@tests-green", "--json").json
     assert document["common"] > 0
     told = sessile("diff", f"{WEBHOOK}@deadbee1", f"{WEBHOOK}@tests-green").out

@@ -27,7 +27,7 @@ def test_words_are_found_on_every_branch(sessile: Command, demo: Path) -> None:
 
 
 def test_hits_at_a_pipe_are_lines_with_session_entry_field_and_text(sessile: Command, demo: Path) -> None:
-    """Hits are lines without colours."""
+    """Each line has four columns separated by tabs."""
     line = sessile("search", "tenacity", "-n", "1").out.splitlines()[0].split("\t")
     assert len(line) == 4 and "tenacity" in line[3].lower()
 
@@ -61,7 +61,7 @@ def test_substrings_and_patterns(sessile: Command, demo: Path) -> None:
 
 
 def test_ids_counts_streams_and_context(sessile: Command, demo: Path) -> None:
-    """Output can be ids, a count, JSON or text with context."""
+    """Output can be ids, counts, JSON lines or text with context."""
     ids = sessile("search", "tenacity", "-o").out.splitlines()
     assert WEBHOOK in ids and len(ids) == len(set(ids))
     counts = sessile("search", "tenacity", "--count", "--json").json
@@ -80,7 +80,7 @@ def test_nothing_found_says_so(sessile: Command, demo: Path) -> None:
 
 
 def test_a_search_is_fresh(sessile: Command, demo: Path) -> None:
-    """An entry that was just appended is found."""
+    """A title that was just set is found."""
     assert sessile("search", "platypus").code == 1
     assert sessile("rename", WEBHOOK, "The platypus session").code == 0
     done = sessile("search", "platypus", "--json")
@@ -89,7 +89,7 @@ def test_a_search_is_fresh(sessile: Command, demo: Path) -> None:
 
 @pytest.mark.mission("X23")
 def test_history_finds_prompts_of_all_agents(sessile: Command, home: Path) -> None:
-    """Prompts of native and other sessions are listed, newest first; nothing is created."""
+    """Prompts of native and other sessions are listed and can be searched."""
     for folder, prompt in ((".sessile", "fix the webhook"), (".pi/agent", "write a haiku")):
         (home / folder / "sessions").mkdir(parents=True)
         with HistoryStorage(str(home / folder / "history.db")) as history:

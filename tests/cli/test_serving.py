@@ -116,7 +116,7 @@ def test_other_machines_are_let_in_only_with_a_token_that_somebody_chose(
 
 @pytest.mark.promise("P33")
 def test_a_token_that_others_may_read_is_refused(root: Path, sessile: Command) -> None:
-    """The token may already be known to others."""
+    """The command exits with code 8 and suggests `chmod 600`, without printing the token."""
     root.mkdir()
     (root / "gateway.token").write_text("a" * 43)
     (root / "gateway.token").chmod(0o644)
@@ -185,7 +185,7 @@ def test_it_ends_in_time_although_somebody_listens(root: Path) -> None:
 
 
 def test_what_keeps_it_from_starting_is_said_as_it_is(root: Path, sessile: Command) -> None:
-    """The error has its type and the file, without a traceback, and nothing is left behind."""
+    """The error has the storage code and names the file, without a traceback, and nothing is left behind."""
     (root / "gateway").mkdir(parents=True)
     (root / "gateway/turns").write_text("no folder")
     done = sessile("--root", str(root), "serve", "--port", "0")
@@ -203,7 +203,7 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(
 
 
 def test_with_nothing_to_see_the_made_up_store_is_served(home: Path, root: Path, sessile: Command) -> None:
-    """Some demo sessions become conversations, each with its file, but only if there are no native sessions."""
+    """With --or-demo some demo sessions become conversations, but only if there are no native sessions."""
     with serving(root, "--or-demo") as gateway:
         assert "demo" in gateway.told["root"] and not root.exists()
         rows = sessile("--demo", "sessions", "--json").json["sessions"]

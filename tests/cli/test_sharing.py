@@ -24,7 +24,7 @@ SECRETIVE = "Deploy script prints too much"
 @pytest.mark.promise("P29")
 @pytest.mark.parametrize("form", ["html", "md", "txt", "jsonl"])
 def test_no_secret_leaves_in_an_export(sessile: Command, demo: Path, tmp_path: Path, form: str) -> None:
-    """Every format has placeholders at every depth; the report names rules but no secrets."""
+    """Every format has placeholders, no secret is in the output, and the file is private."""
     target = tmp_path / f"out.{form}"
     done = sessile("export", SECRETIVE, "-o", str(target), "--depth", "all")
     assert done.code == 0
@@ -125,7 +125,7 @@ def test_artifacts_of_a_store_that_is_no_folder_go_along_too(
 
 
 def test_images_can_be_left_out(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """A placeholder text replaces each image, and a note says so."""
+    """The file says that images were left out."""
     whole, without = tmp_path / "a.html", tmp_path / "b.html"
     sessile("export", WEBHOOK, "-o", str(whole))
     sessile("export", WEBHOOK, "-o", str(without), "--no-images")
@@ -134,7 +134,7 @@ def test_images_can_be_left_out(sessile: Command, demo: Path, tmp_path: Path) ->
 
 
 def test_images_of_a_markdown_file_lie_in_a_folder_beside_it(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Image files are named by content hash and private; on stdout, images stay placeholders."""
+    """The folder and the images are private; on stdout, images become text."""
     target = tmp_path / "my notes.md"
     done = sessile("export", WEBHOOK, "-o", str(target))
     folder = tmp_path / "my notes-images"
@@ -166,7 +166,7 @@ def test_an_export_that_cannot_be_finished_takes_its_images_back(
 
 
 def test_a_file_that_is_there_is_not_replaced_unless_told(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """The command exits with code 7 and changes nothing."""
+    """The command exits with code 7 and changes nothing without --force; a folder is never replaced."""
     target = tmp_path / "out.md"
     target.write_text("mine")
     assert sessile("export", WEBHOOK, "-o", str(target)).code == 7

@@ -16,7 +16,7 @@ WEBHOOK = "6513270e"
 
 
 def test_sync_names_what_it_brings_and_is_quiet_the_next_time(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """The copied paths are on stdout, and their number is on stderr."""
+    """The copied paths are on stdout; a dry run lists the same, and a second run copies nothing."""
     backup = tmp_path / "backup"
     seen = sessile("sync", str(backup), "--dry-run")
     assert seen.code == 0 and "would be copied to" in seen.err and not backup.exists()
@@ -38,7 +38,7 @@ def test_a_folder_that_is_not_there_has_nothing_to_bring(sessile: Command, demo:
 
 
 def test_sync_never_says_that_nothing_is_missing_where_it_failed(sessile: Command, demo: Path, tmp_path: Path) -> None:
-    """Two copies that differ stay unchanged, and the failures are counted whether or not others were copied."""
+    """A rewritten copy is an error, and the failures are counted whether or not others were copied."""
     backup = tmp_path / "backup"
     sessile("sync", str(backup))
     (copy,) = backup.rglob(f"*{WEBHOOK}*.jsonl")
@@ -65,14 +65,14 @@ def test_sync_brings_back_what_is_missing_here(sessile: Command, demo: Path, tmp
 
 @pytest.mark.parametrize("arguments", [(), ("--from", "X", "X")])
 def test_sync_needs_two_stores(sessile: Command, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """The error comes before anything is read."""
+    """The command exits with code 2 and a hint."""
     (tmp_path / "X").mkdir()
     done = sessile("sync", *(str(tmp_path / name) if name == "X" else name for name in arguments))
     assert done.code == 2 and done.out == "" and "hint: " in done.err
 
 
 def test_the_password_of_a_database_is_never_shown(sessile: Command) -> None:
-    """It is hidden in errors of an unreachable database too."""
+    """The error of an unreachable database shows its address without the password."""
     done = sessile("sync", "postgresql://me:hunter2@127.0.0.1:1/x?connect_timeout=1")
     assert done.code not in (0, 1) and "127.0.0.1:1/x" in done.err
     assert "hunter2" not in done.err + done.out

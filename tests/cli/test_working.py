@@ -29,7 +29,7 @@ def pi_session(home: Path) -> Path:
 
 
 def test_resume_prints_the_command_with_the_folder(sessile: Command, pi_session: Path, home: Path) -> None:
-    """The agent is the one that wrote the session, and names are quoted."""
+    """The agent is the one that wrote the session, unless --in names another."""
     done = sessile("resume", "from pi", "--print")
     assert done.out == f"cd {home} && pi --session {pi_session}\n"
     document = sessile("resume", "@last", "--json").json
@@ -128,7 +128,7 @@ def test_an_agent_that_is_not_installed_is_said(
 
 
 def test_continue_takes_this_folder_else_the_last_of_all(sessile: Command, pi_session: Path, home: Path) -> None:
-    """The chosen session is named."""
+    """Outside the session's folder, a note says that this folder has none."""
     assert str(pi_session) in sessile("continue", "--print").out
     os.chdir(home.parent)
     elsewhere = home.parent / "elsewhere"
@@ -139,7 +139,7 @@ def test_continue_takes_this_folder_else_the_last_of_all(sessile: Command, pi_se
 
 
 def test_branch_moves_the_leaf_and_keeps_everything(sessile: Command, demo: Path) -> None:
-    """The next open continues there, and the abandoned branch stays in the tree."""
+    """The leaf moves, and the abandoned branches stay in the tree."""
     done = sessile("branch", f"{WEBHOOK}@tests-green")
     assert done.code == 0 and done.out == f"{WEBHOOK}\n"
     tree = sessile("tree", WEBHOOK, "--json").json

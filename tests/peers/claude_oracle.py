@@ -1,4 +1,4 @@
-"""Runs in an environment of its own: calls the session functions of the Claude Agent SDK that it is asked for."""
+"""Call session functions of the Claude Agent SDK on request, in the SDK's own environment."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def plain(value: Any) -> Any:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """What the function returns, or the error that it raises."""
+    """Return the function's result, or the error that it raises."""
     os.environ["CLAUDE_CONFIG_DIR"] = request["home"]
     try:
         found = getattr(claude_agent_sdk, request["function"])(*request["arguments"], **request["options"])
-    except Exception as error:  # whatever it is, who asked must know
+    except Exception as error:  # every error is reported to the caller
         return {"error": repr(error)}
     return {"result": [plain(each) for each in found] if isinstance(found, list) else plain(found)}
 

@@ -1,7 +1,7 @@
-"""The real Claude Agent SDKs as oracles, each in one process: that of Python and that of TypeScript.
+"""The real Claude Agent SDKs for Python and TypeScript as oracles, one process each.
 
-Rules: as for the other peers. They are fetched by name and version only, a machine that cannot have them skips with the reason,
-and they see a configuration folder of the test, never the user's.
+Rules: packages are fetched by name and version only; a machine that cannot install them skips with the reason; the SDKs
+see a configuration folder of the test, never the user's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TS_SDK = Package("@anthropic-ai/claude-agent-sdk", "0.3.325")
 
 
 def installed() -> Path:
-    """The Python of an environment that has the package; skips the test, saying why, when it cannot be had."""
+    """Return the Python of an environment with the package; skip the test with the reason if it cannot be installed."""
     target = CACHE / f"{PACKAGE}-{VERSION}"
     if not (target / "ready").exists():
         _install(target)
@@ -33,7 +33,7 @@ def installed() -> Path:
 
 
 def _install(target: Path) -> None:
-    """An environment does not work under another name, so it is made in place and marked when it is ready."""
+    """Create the environment in place, because it cannot be renamed, and mark it when it is complete."""
     CACHE.mkdir(parents=True, exist_ok=True)
     commands = (
         [sys.executable, "-m", "venv", "--clear", str(target)],
@@ -50,7 +50,7 @@ def _install(target: Path) -> None:
 
 
 class ClaudeSdk:
-    """One process that answers for whatever configuration folder it is asked about."""
+    """A process that answers requests about any configuration folder."""
 
     def __init__(self, command: list[str]) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="sessile-peer-")
@@ -67,16 +67,16 @@ class ClaudeSdk:
 
     @classmethod
     def python(cls) -> ClaudeSdk:
-        """The SDK for Python."""
+        """Start the SDK for Python."""
         return cls([str(installed()), str(HERE / "claude_oracle.py")])
 
     @classmethod
     def typescript(cls) -> ClaudeSdk:
-        """The SDK for TypeScript, whose functions take their options as the last argument."""
+        """Start the SDK for TypeScript, whose functions take their options as the last argument."""
         return cls(["node", str(HERE / "claude_oracle.mjs"), str(TS_SDK.install())])
 
     def ask(self, config: Path, call: str, *args: Any, **options: Any) -> Any:
-        """The result of one public function on a configuration folder."""
+        """Return the result of a public function on a configuration folder."""
         assert self._process.stdin is not None and self._process.stdout is not None
         overdue = threading.Timer(ANSWER_SECONDS, self._process.kill)
         overdue.start()

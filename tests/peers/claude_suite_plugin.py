@@ -1,7 +1,7 @@
-"""Puts our store in the place of the Claude Agent SDK's own, for the SDK's own tests.
+"""Replace the Claude Agent SDK's own store with ours in the SDK's tests.
 
-The tests take storage times to be different at every write, so the clock of the memory goes on a millisecond at every look.
-With `SESSILE_AT_ONCE=1` calls are answered without a thread: some tests count the turns of the event loop until a store answers.
+The tests expect a different storage time for every write, so the memory clock advances a millisecond at every read.
+With `SESSILE_AT_ONCE=1` calls run without a thread, because some tests count the event loop's iterations.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ T = TypeVar("T")
 
 
 class InMemorySessionStore(claude.ClaudeSessionStore):
-    """Ours, with the helpers that the SDK's own store has for its tests."""
+    """Our store with the test helpers of the SDK's own store."""
 
     def __init__(self) -> None:
-        self._mtimes: dict[str, int] = {}  # some tests write into it; ours has the times of the storage
+        self._mtimes: dict[str, int] = {}  # some tests write to it; ours uses the times of the storage
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         clock = count(time.time_ns(), 1_000_000)
         fs = MemoryFilesystem(clock=lambda: next(clock))
         super().__init__(Store("/memory", fs=fs, durability="process"))
 
     def get_entries(self, key: SessionKey) -> list[dict[str, Any]]:
-        """The rows of a transcript."""
+        """Return the rows of a transcript."""
         return self._load(key) or []
 
     @property
     def size(self) -> int:
-        """How many sessions there are."""
+        """Return the number of sessions."""
         return len(self._sessions.list())
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the peer tests: one running peer a package, one empty store a test."""
+"""Fixtures of the peer tests: one running peer per package, one empty store per test."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from peers.peers import PACKAGES, Peer
 
 @pytest.fixture(scope="session", params=PACKAGES, ids=str)
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
-    """A pi package that answers questions about files."""
+    """Run a pi package that answers questions about files."""
     with Peer(request.param) as running:
         yield running
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> sessile.Store:
-    """A store of ours in a folder of its own."""
+    """Return a native store in its own folder."""
     return sessile.Store(str(tmp_path / "root"))

@@ -1,6 +1,6 @@
-"""Puts our saver in the place of LangGraph's SQLite savers, for the tests of LangGraph and of those savers.
+"""Replace LangGraph's SQLite savers with ours in the tests of LangGraph and of those savers.
 
-Theirs may make objects of any type from what they read, and the tests have types of their own: so may ours, here.
+The SQLite savers may create objects of any type, and the tests use custom types, so ours may do the same here.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ def _saver(kind: type[SessileSaver]) -> Iterator[SessileSaver]:
 
 
 class SqliteSaver(SessileSaver):
-    """Ours, made as theirs is."""
+    """Our saver with the constructor of LangGraph's."""
 
     @classmethod
     @contextmanager
     def from_conn_string(cls, address: str) -> Iterator[SessileSaver]:
-        """A saver in a folder of its own, whatever the address."""
+        """Yield a saver in its own folder, whatever the connection string."""
         with _saver(cls) as saver:
             yield saver
 
 
 class AsyncSqliteSaver(SessileSaver):
-    """Ours, made as theirs for async code is."""
+    """Our saver with the constructor of LangGraph's async saver."""
 
     @classmethod
     @asynccontextmanager
     async def from_conn_string(cls, address: str) -> AsyncIterator[SessileSaver]:
-        """A saver in a folder of its own, whatever the address."""
+        """Yield a saver in its own folder, whatever the connection string."""
         with _saver(cls) as saver:
             yield saver
 

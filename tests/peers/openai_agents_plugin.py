@@ -1,4 +1,4 @@
-"""A plugin for pytest that puts our sessions in the place of the SDK's own in its tests."""
+"""A pytest plugin that replaces the SDK's own sessions with ours in its tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import agents
 import agents.extensions.memory as extensions
 import agents.extensions.memory.advanced_sqlite_session as advanced
-import agents.extensions.memory.encrypt_session  # it keeps the SDK's class, of which it knows the inside
+import agents.extensions.memory.encrypt_session  # keeps the SDK's class, because it uses its internals
 import agents.memory
 import agents.memory.sqlite_session as plain
 
@@ -22,7 +22,7 @@ def _store(db_path: str | Path) -> Store:
 
 
 class SQLiteSession(SessileSession):
-    """Ours, made as the SDK's is: what is a database there is a folder here, what are tables there is a scope here."""
+    """Our session with the SDK's constructor: a database becomes a folder, tables become a scope."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SQLiteSession(SessileSession):
 
 
 class AdvancedSQLiteSession(SessileBranchingSession):
-    """Ours, made as the SDK's is; there are no tables to create, and nothing to log."""
+    """Our session with the SDK's constructor; there are no tables to create and nothing to log."""
 
     def __init__(
         self,

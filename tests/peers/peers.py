@@ -1,7 +1,7 @@
-"""Real pi packages as oracles: installs them once below `.cache/peers` and talks to `oracle.mjs` in one node process.
+"""Real pi packages as oracles, installed below `.cache/peers`; `oracle.mjs` serves each in a node process.
 
-Rules: packages are fetched by name and version only; a machine without node, npm or the network skips with the reason;
-a peer sees an empty home of its own, never the user's; an answer that does not come in time is an error, not a hang.
+Rules: packages are fetched by name and version only; a machine without node, npm or a network skips with the reason; a
+peer sees its own empty home, never the user's; a missing answer is an error after a timeout, not a hang.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "peers"
 INSTALL_SECONDS = 600
-ANSWER_SECONDS = 30  # pi answers in milliseconds; a parent cycle would keep it busy for ever
+ANSWER_SECONDS = 30  # pi answers in milliseconds; a parent cycle would keep it busy forever
 
 Message = dict[str, Any]
 
@@ -33,7 +33,7 @@ class PeerError(Exception):
 
 @dataclass(frozen=True)
 class Package:
-    """One npm package in one version."""
+    """An npm package in one version."""
 
     name: str
     version: str
@@ -42,7 +42,7 @@ class Package:
         return f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}"
 
     def install(self) -> Path:
-        """The folder of the installed package; skips the test, saying why, when it cannot be had."""
+        """Return the folder of the installed package; skip the test with the reason if it cannot be installed."""
         for tool in ("node", "npm"):
             if shutil.which(tool) is None:
                 pytest.skip(f"{self.name}@{self.version} needs {tool}, which is not installed")
@@ -52,7 +52,7 @@ class Package:
         return target / "node_modules" / self.name
 
     def _fetch(self, target: Path) -> None:
-        """Install beside `target` and rename, so that an interrupted install is never taken for a good one."""
+        """Install beside `target` and rename, so that an interrupted install is never used."""
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE, prefix=".install-") as folder:
             fresh = Path(folder) / "fresh"
@@ -71,7 +71,7 @@ class Package:
                 pytest.skip(f"npm install {self.name}@{self.version} failed: {error.stderr.strip()[-500:]}")
             except subprocess.TimeoutExpired:
                 pytest.skip(f"npm install {self.name}@{self.version} took more than {INSTALL_SECONDS} s")
-            if not target.exists():  # else another run was faster
+            if not target.exists():  # otherwise another run was faster
                 fresh.rename(target)
 
 
@@ -82,7 +82,7 @@ PACKAGES = (PI_73, PI_87)
 
 @dataclass(frozen=True)
 class Context:
-    """What a peer would send to the model, and where it stands; `model` is "provider/id" or None."""
+    """The context that a peer would send to the model, and its leaf; `model` is "provider/id" or None."""
 
     messages: list[Message]
     thinking_level: str | None
@@ -93,14 +93,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Appended:
-    """The entries a peer wrote, and its leaf afterwards."""
+    """The entries that a peer wrote, and its leaf afterwards."""
 
     ids: list[str]
     leaf_id: str | None
 
 
 class Peer:
-    """One node process that serves one package; every request opens the file as a new pi would."""
+    """A node process that serves one package; every request opens the file again, as a new pi would."""
 
     def __init__(self, package: Package) -> None:
         self.package = package
@@ -120,7 +120,7 @@ class Peer:
         self._home.cleanup()
 
     def context(self, path: str, leaf: str | EllipsisType | None = ...) -> Context:
-        """The context at the peer's own leaf, or at `leaf`; None means before the first entry."""
+        """Return the context at the peer's own leaf, or at `leaf`; None means before the first entry."""
         place = {} if isinstance(leaf, EllipsisType) else {"leaf": leaf}
         answer = self._ask(op="context", path=path, **place)
         model = answer["model"] or {}
@@ -139,21 +139,21 @@ class Peer:
         return Appended(answer["ids"], answer["leafId"])
 
     def call(self, path: str, method: str, *args: Any, at: str | EllipsisType | None = ...) -> Any:
-        """Call one public method of the peer's session manager, below the entry `at` if one is given."""
+        """Call a public method of the peer's session manager, below the entry `at` if given."""
         place = {} if isinstance(at, EllipsisType) else {"at": at}
         return self._ask(op="call", path=path, method=method, args=args, **place)["result"]
 
     def compaction(self, function: str, *args: Any) -> Any:
-        """Call one exported function of the peer's compaction module."""
+        """Call an exported function of the peer's compaction module."""
         return self._ask(op="compaction", function=function, args=args)["result"]
 
     def abandoned(self, path: str, old: str, new: str) -> tuple[list[str], str | None]:
-        """The entries that the peer would sum up when it leaves one entry for another, and the ancestor of both."""
+        """Return the entries that the peer would summarize when it switches branches, and the common ancestor."""
         answer = self._ask(op="abandoned", path=path, **{"from": old, "to": new})
         return answer["ids"], answer["ancestor"]
 
     def create(self, folder: str, cwd: str, messages: list[Message]) -> str:
-        """A new session in `folder`; its path, which pi writes with the first assistant message."""
+        """Create a session in `folder` and return its path; pi writes the file with the first assistant message."""
         return str(self._ask(op="create", dir=folder, cwd=cwd, messages=messages)["path"])
 
     def _ask(self, **request: Any) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Peer:
         try:
             process.communicate()  # reaps the process and closes both pipes
         except BrokenPipeError:
-            pass  # a request it never read
+            pass  # a request that it never read
 
     def _complaints(self) -> str:
         text = Path(self._home.name, "stderr").read_text("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""Messages for the peer tests, and what it means that a peer and Sessile agree about a file."""
+"""Messages for the peer tests, and assertions that a peer and Sessile agree on a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from peers.peers import Context, Message, Peer
 CWD = "/work/app"
 MODEL = "anthropic/claude-sonnet-4-5"
 
-# Members of projected messages that only the xcsh/omp branch of the family has (spec §2.4, §2.5, §6.5): pi drops them.
+# Members of projected messages that only the xcsh/omp branch of the family has (spec §2.4, §2.5, §6.5); pi drops them.
 NOT_IN_PI = {
     "custom": {"attribution"},
     "compactionSummary": {"shortSummary", "providerPayload"},
@@ -20,12 +20,12 @@ NOT_IN_PI = {
 
 
 def user(content: str | list[Message], timestamp: int = 1_760_000_000_000) -> Message:
-    """What a person said."""
+    """Return a user message."""
     return {"role": "user", "content": content, "timestamp": timestamp}
 
 
 def assistant(content: str | list[Message], model: str = MODEL, stop_reason: str = "stop") -> Message:
-    """What a model answered."""
+    """Return an assistant message."""
     provider, model_id = model.split("/", 1)
     cost = {"input": 0.1, "output": 0.25, "cacheRead": 0, "cacheWrite": 0, "total": 0.35}
     return {
@@ -41,14 +41,14 @@ def assistant(content: str | list[Message], model: str = MODEL, stop_reason: str
 
 
 def tool_call(call_id: str, model: str = MODEL) -> Message:
-    """A model's wish to read a file, with its thoughts."""
+    """Return an assistant message with thinking and a call that reads a file."""
     thought = {"type": "thinking", "thinking": "看一下", "thinkingSignature": "c2ln"}
     call = {"type": "toolCall", "id": call_id, "name": "read", "arguments": {"path": "src/a.py", "limit": 10}}
     return assistant([thought, call], model, "toolUse")
 
 
 def tool_result(call_id: str) -> Message:
-    """The file it wished for."""
+    """Return the result of that call."""
     return {
         "role": "toolResult",
         "toolCallId": call_id,
@@ -64,7 +64,7 @@ def tool_result(call_id: str) -> Message:
 
 
 def bash(command: str) -> Message:
-    """A command that the person ran."""
+    """Return a command that the user ran."""
     return {
         "role": "bashExecution",
         "command": command,
@@ -77,25 +77,25 @@ def bash(command: str) -> Message:
 
 
 def records(path: str) -> list[dict[str, Any]]:
-    """The lines of a session file as they stand."""
+    """Return the parsed lines of a session file."""
     with open(path, encoding="utf-8", newline="\n") as lines:
         return [json.loads(line) for line in lines]
 
 
 def contents(path: str) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file."""
     with open(path, "rb") as file:
         return file.read()
 
 
 def comparable(messages: list[Message]) -> list[Message]:
-    """Messages as JSON values, without the members that pi does not know."""
+    """Return messages as JSON values, without the members that pi does not know."""
     values: list[Message] = json.loads(json.dumps(messages))
     return [{k: v for k, v in m.items() if k not in NOT_IN_PI.get(m["role"], ())} for m in values]
 
 
 def assert_same_context(session: sessile.Session, theirs: Context) -> None:
-    """Sessile and the peer would send the same to the model."""
+    """Assert that Sessile and the peer would send the same messages to the model."""
     ours = session.build_session_context()
     assert comparable(ours.messages) == comparable(theirs.messages)
     assert ours.thinking_level == theirs.thinking_level
@@ -103,7 +103,7 @@ def assert_same_context(session: sessile.Session, theirs: Context) -> None:
 
 
 def assert_agree(store: sessile.Store, peer: Peer, path: str) -> Context:
-    """Both read the file afresh, answer the same, and leave its bytes alone."""
+    """Assert that both read the file with equal results and leave its bytes unchanged."""
     before = contents(path)
     theirs = peer.context(path)
     with closing(store.open(path, readonly=True)) as session:

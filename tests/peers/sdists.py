@@ -1,8 +1,8 @@
-"""The peers' own test suites: source distributions at pinned versions, run unmodified with our class in place of theirs.
+"""The peers' own test suites: pinned source distributions, run unmodified with our class in place of theirs.
 
-Rules: as for the other peers. They are fetched by name and version only, a machine that cannot have them skips with the
-reason. A suite runs in a process of its own, with an empty home, against the frameworks that this environment has; a plugin of
-ours, a module of this folder, puts our class in place of theirs before a test is imported.
+Rules: packages are fetched by name and version only, and a machine that cannot fetch them skips with the reason. A
+suite runs in its own process with an empty home, against the frameworks of this environment; a plugin, which is a
+module of this folder, replaces the class before a test is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|deselected)\b")
 
 
 class Outcome(NamedTuple):
-    """How many tests passed, which did not, and what was printed."""
+    """The number of passed tests, the other tests, and the output."""
 
     passed: int
     failed: list[str]
@@ -34,13 +34,13 @@ class Outcome(NamedTuple):
 
 
 def unpacked(name: str, version: str) -> Path:
-    """The folder of a source distribution; skips the test, saying why, when it cannot be had."""
+    """Return the folder of a source distribution; skip the test with the reason if it cannot be fetched."""
     target = CACHE / f"{name}-{version}-sdist"
     if not target.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE, prefix=".sdist-") as folder:
             fresh = _fetched(f"{name}=={version}", Path(folder))
-            if not target.exists():  # else another run was faster
+            if not target.exists():  # otherwise another run was faster
                 fresh.rename(target)
     return target
 
@@ -70,7 +70,7 @@ def run_suite(
     python: str = sys.executable,
     **environment: str,
 ) -> Outcome:
-    """Run some of a suite's tests; `plugin` names a module of this folder, `None` runs them as they are."""
+    """Run some tests of a suite; `plugin` is a module of this folder, `None` runs them unchanged."""
     paths = os.pathsep.join((str(HERE), str(HERE.parents[1] / "src")))
     plugins = ["-p", "no:cacheprovider", *(() if plugin is None else ("-p", plugin))]
     command = [python, "-m", "pytest", "-q", "-ra", *plugins, *options, *tests]

@@ -1,4 +1,4 @@
-"""On thousands of made-up transcripts the two views answer as the two Claude Agent SDKs themselves do."""
+"""On thousands of generated transcripts, both views give the same results as the Claude Agent SDKs."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ OURS_ONLY = ("is_programmatic", "begun_in", "continued_in")
 
 @pytest.fixture(scope="module")
 def python_sdk() -> Iterator[ClaudeSdk]:
-    """The Python SDK, which takes its time to start."""
+    """Start the Python SDK once, because it starts slowly."""
     with closing(ClaudeSdk.python()) as sdk:
         yield sdk
 
 
 @pytest.fixture(scope="module")
 def ts_sdk() -> Iterator[ClaudeSdk]:
-    """The TypeScript SDK."""
+    """Start the TypeScript SDK."""
     with closing(ClaudeSdk.typescript()) as sdk:
         yield sdk
 
@@ -66,7 +66,7 @@ def uuids(home: Path, view: View, *, subagent: bool = False) -> list[str]:
 
 
 def write(home: Path, tree: Tree) -> None:
-    """The tree as a session, and once more as its sub-agent."""
+    """Write the tree as a session and as its sub-agent."""
     folder = home / "projects" / "-w"
     agents = folder / SESSION / "subagents"
     agents.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def write(home: Path, tree: Tree) -> None:
 
 
 def write_wild(home: Path, wild: Wild, seed: int) -> None:
-    """A session with agents and sidecars, and nothing of the one before it; written at an odd nanosecond."""
+    """Replace the session with a new one with agents and sidecars, modified at an odd nanosecond."""
     folder = home / "projects" / "-w"
     shutil.rmtree(folder, ignore_errors=True)
     files = {f"{SESSION}.jsonl": wild.data}
@@ -89,7 +89,7 @@ def write_wild(home: Path, wild: Wild, seed: int) -> None:
 
 
 def told(answer: SessionInfo | SessionMessage | Json | None) -> Json | None:
-    """An info or a message in our words, without what is not told."""
+    """Return an info or a message with our member names, without members that only one side has."""
     if answer is None:
         return None
     members = json.loads(json.dumps(answer if isinstance(answer, dict) else asdict(answer)))
@@ -99,7 +99,7 @@ def told(answer: SessionInfo | SessionMessage | Json | None) -> Json | None:
 
 
 def test_the_python_view_is_the_python_sdk(python_sdk: ClaudeSdk, tmp_path: Path) -> None:
-    """Messages of sessions and of sub-agents are the same for every tree."""
+    """Messages of sessions and sub-agents are the same for every tree."""
     for seed in range(TREES):
         write(tmp_path, Tree(seed))
         expected = python_sdk.ask(tmp_path, "get_session_messages", SESSION)
@@ -109,7 +109,7 @@ def test_the_python_view_is_the_python_sdk(python_sdk: ClaudeSdk, tmp_path: Path
 
 
 def test_the_default_view_is_the_typescript_sdk(ts_sdk: ClaudeSdk, tmp_path: Path) -> None:
-    """Messages of sessions and of sub-agents are the same for every tree."""
+    """Messages of sessions and sub-agents are the same for every tree."""
     for seed in range(TREES):
         write(tmp_path, Tree(seed))
         expected = ts_sdk.ask(tmp_path, "getSubagentMessages", SESSION, "x")
@@ -120,9 +120,9 @@ def test_the_default_view_is_the_typescript_sdk(ts_sdk: ClaudeSdk, tmp_path: Pat
 
 @pytest.mark.parametrize("view", ["python-sdk", "ts"])
 def test_a_wild_disk_reads_as_in_the_sdk(request: pytest.FixtureRequest, tmp_path: Path, view: View) -> None:
-    """Infos, listings, messages, sub-agents and their messages are the same member by member, however odd the rows are.
+    """Infos, listings, messages, sub-agents and their messages are the same, however odd the rows are.
 
-    Where the SDK itself gives up with an error, ours must only answer.
+    Where the SDK itself raises an error, ours must only return a result.
     """
     sdk: ClaudeSdk = request.getfixturevalue("python_sdk" if view == "python-sdk" else "ts_sdk")
     names = ("get_session_info", "list_sessions", "get_session_messages", "list_subagents", "get_subagent_messages")

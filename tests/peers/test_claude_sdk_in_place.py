@@ -1,4 +1,4 @@
-"""What Sessile writes into Claude Code's transcripts in place means the same to its SDKs as to us."""
+"""Rows that Sessile writes into Claude Code's transcripts mean the same to its SDKs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """A configuration folder of Claude Code with one session, in which two calls were made at once."""
+    """Return a Claude Code configuration folder with one session that has two parallel calls."""
     folder = tmp_path / "claude"
     writer = transcript(folder)
     writer.record_transcript([user("A", "first prompt"), called("B", "t1"), called("C", "t2")])
@@ -37,7 +37,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def called(name: str, tool: str) -> Json:
-    """One of the calls of an answer."""
+    """Return one call of an answer."""
     row = assistant(name)
     use = [{"type": "tool_use", "id": tool, "name": "Bash", "input": {}}]
     return {**row, "message": {**row["message"], "id": "msg_both", "content": use}}
@@ -50,33 +50,33 @@ def transcript(config: Path) -> Transcript:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[ClaudeSdk]:
-    """The SDK for Python, which takes its time to start."""
+    """Start the SDK for Python once, because it starts slowly."""
     with closing(ClaudeSdk.python()) as process:
         yield process
 
 
 @pytest.fixture
 def python(running: ClaudeSdk, config: Path) -> Ask:
-    """The SDK for Python on that folder."""
+    """Return the SDK for Python on that folder."""
     return partial(running.ask, config)
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[ClaudeSdk]:
-    """The SDK for TypeScript."""
+    """Start the SDK for TypeScript."""
     with closing(ClaudeSdk.typescript()) as process:
         yield process
 
 
 @pytest.fixture
 def typescript(node: ClaudeSdk, config: Path) -> Ask:
-    """The SDK for TypeScript on that folder."""
+    """Return the SDK for TypeScript on that folder."""
     return partial(node.ask, config)
 
 
 @pytest.fixture
 def session(config: Path, tmp_path: Path) -> Iterator[Session]:
-    """The session, open in place."""
+    """Open the session in place."""
     with Store(tmp_path / "store", durability="process").open(
         transcript(config).transcript_path(), in_place=True
     ) as it:
@@ -84,7 +84,7 @@ def session(config: Path, tmp_path: Path) -> Iterator[Session]:
 
 
 def said(messages: list[Json]) -> list[str]:
-    """The texts of messages, of whichever SDK."""
+    """Return the texts of messages of either SDK."""
     contents = [message["message"]["content"] for message in messages]
     return [
         content if isinstance(content, str) else "|".join(b.get("text", b["type"]) for b in content)
@@ -93,7 +93,7 @@ def said(messages: list[Json]) -> list[str]:
 
 
 def ours(session: Session) -> list[str]:
-    """The same of our own context."""
+    """Return the texts of our own context."""
     contents: list[Any] = [each.get("content", each.get("summary")) for each in session.context().messages]
     return [each if isinstance(each, str) else "|".join(b.get("text", b["type"]) for b in each) for each in contents]
 
@@ -104,7 +104,7 @@ def say(session: Session, text: str, role: str = "user") -> str:
 
 
 def test_what_was_appended_is_read_by_both(python: Ask, typescript: Ask, session: Session) -> None:
-    """In order, behind what was there, with the uuids that are our entries' ids; a call and its result too."""
+    """Appended messages, calls and results come in order after the existing ones, and their uuids are our entry ids."""
     first = say(session, "go on \u2028 😀")
     session.append_message(
         {
@@ -123,7 +123,7 @@ def test_what_was_appended_is_read_by_both(python: Ask, typescript: Ask, session
 
 
 def test_a_branch_is_where_both_go_on(python: Ask, typescript: Ask, session: Session) -> None:
-    """The last branch is the conversation; what both branches hold is not mixed."""
+    """The last branch is the conversation, without messages of the other branch."""
     for text in ("left", "right"):
         session.branch(uid("A"))
         say(session, text, "assistant")
@@ -135,7 +135,7 @@ def test_a_branch_is_where_both_go_on(python: Ask, typescript: Ask, session: Ses
 def test_a_compaction_takes_away_and_keeps_what_it_says(
     python: Ask, typescript: Ask, session: Session, first: str | None, kept: int
 ) -> None:
-    """The TypeScript SDK shows summary, kept and new; the Python SDK knows no kept messages, and shows the others."""
+    """The TypeScript SDK returns summary, kept and new messages; the Python SDK does not support kept messages."""
     before = ["tool_result", "tool_result", "F"]
     session.append_compaction("the summary", first, 5000)
     say(session, "after")
@@ -145,7 +145,7 @@ def test_a_compaction_takes_away_and_keeps_what_it_says(
 
 @pytest.mark.mission("C13")
 def test_title_and_tag_are_listed(python: Ask, typescript: Ask, session: Session) -> None:
-    """Also when much was said since."""
+    """They are found even after many more messages."""
     session.set_session_name("Grüße 😀")
     session.set_tag("work")
     for number in range(40):
@@ -157,7 +157,7 @@ def test_title_and_tag_are_listed(python: Ask, typescript: Ask, session: Session
 
 
 def test_the_agent_goes_on_from_what_we_wrote(python: Ask, session: Session, config: Path) -> None:
-    """Its next message hangs from ours, in its own eyes and in ours."""
+    """Its next message is a child of ours, for the SDK and for us."""
     last = say(session, "from us")
     transcript(config).record_transcript([assistant("Z")], starting_parent_hint=last)
     assert said(python("get_session_messages", SESSION))[-2:] == ["from us", "Z"]

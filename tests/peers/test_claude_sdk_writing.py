@@ -1,4 +1,4 @@
-"""What Sessile writes into Claude Code's files means the same to its SDKs, and the changes of both are equal."""
+"""Files that Sessile writes for Claude Code mean the same to its SDKs, and changes by both are equal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-writing"
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """An empty configuration folder of Claude Code."""
+    """Return an empty Claude Code configuration folder."""
     folder = tmp_path / "claude"
     folder.mkdir()
     return folder
@@ -39,32 +39,32 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[ClaudeSdk]:
-    """The SDK, which takes its time to start."""
+    """Start the SDK once, because it starts slowly."""
     with closing(ClaudeSdk.python()) as process:
         yield process
 
 
 @pytest.fixture
 def sdk(running: ClaudeSdk, config: Path) -> Ask:
-    """The SDK on that folder."""
+    """Return the SDK on that folder."""
     return partial(running.ask, config)
 
 
 @pytest.fixture
 def writer(config: Path) -> Transcript:
-    """A transcript of ours in that folder."""
+    """Return our transcript writer in that folder."""
     current = Current(SESSION, STAMP.cwd)
     return Transcript(PosixFilesystem(), str(config), f"{config}-ours", current, stamp=STAMP, power=False)
 
 
 @pytest.fixture
 def change(config: Path) -> Mutations:
-    """Our changes on that folder."""
+    """Return our functions that change sessions in that folder."""
     return Mutations(PosixFilesystem(), str(config), f"{config}-ours", new_id=lambda: OTHER)
 
 
 def said(messages: list[Json]) -> list[str]:
-    """The texts of messages as the SDK gives them."""
+    """Return the texts of messages from the SDK."""
     contents = [message["message"]["content"] for message in messages]
     return [
         content if isinstance(content, str) else "|".join(b.get("text", "") for b in content) for content in contents
@@ -73,7 +73,7 @@ def said(messages: list[Json]) -> list[str]:
 
 @pytest.mark.mission("C4")
 def test_a_recorded_conversation_is_read_as_it_was_said(sdk: Ask, writer: Transcript) -> None:
-    """Titles, tags, branch and prompt are found, and the messages come in order, without what is no message."""
+    """Title, tag, branch and prompt are found, and only messages are returned, in order."""
     writer.set_title("Grüße 😀")
     messages = [user("A", "first prompt"), progress("P"), assistant("B"), system("S"), user("C", "second\u2028line")]
     writer.record_transcript(messages)
@@ -95,7 +95,7 @@ def test_a_recorded_conversation_is_read_as_it_was_said(sdk: Ask, writer: Transc
 
 @pytest.mark.mission("C8")
 def test_metadata_alone_is_no_session_to_it(sdk: Ask, writer: Transcript) -> None:
-    """There is nothing to list before something is said."""
+    """A session without messages is not listed."""
     writer.set_title("T")
     writer.close()
     assert sdk("list_sessions") == []
@@ -103,7 +103,7 @@ def test_metadata_alone_is_no_session_to_it(sdk: Ask, writer: Transcript) -> Non
 
 @pytest.mark.mission("C8")
 def test_a_long_session_keeps_its_title_and_tag(sdk: Ask, writer: Transcript) -> None:
-    """However much is said after them, the SDK finds both in the part that it reads."""
+    """The SDK finds both in the part of the file that it reads, however many messages follow."""
     writer.record_transcript([user("A", "begin")])
     writer.set_title("Mine")
     writer.set_tag("work")
@@ -117,7 +117,7 @@ def test_a_long_session_keeps_its_title_and_tag(sdk: Ask, writer: Transcript) ->
 
 @pytest.mark.mission("C4")
 def test_after_a_compaction_the_summary_and_what_follows_are_read(sdk: Ask, writer: Transcript) -> None:
-    """Messages behind a compaction never lead back before it, however often the kept ones are passed again."""
+    """Messages after a compaction never lead back before it, even if the kept ones are repeated."""
     old = [user("A"), assistant("B")]
     last = writer.record_transcript(old)
     compacted = [boundary("CB"), user("SUM", isCompactSummary=True), *old]
@@ -129,7 +129,7 @@ def test_after_a_compaction_the_summary_and_what_follows_are_read(sdk: Ask, writ
 
 @pytest.mark.mission("C5")
 def test_an_agent_is_listed_and_read(sdk: Ask, writer: Transcript) -> None:
-    """Its messages are its own, though some have the uuids of its parent's."""
+    """Its messages are separate, although some share uuids with its parent's."""
     writer.record_transcript([user("A"), assistant("B")])
     writer.write_agent_metadata("a1", "explorer", description="looks around")
     writer.record_sidechain_transcript([user("A"), assistant("S")], "a1")
@@ -142,7 +142,7 @@ def test_an_agent_is_listed_and_read(sdk: Ask, writer: Transcript) -> None:
 
 @pytest.mark.mission("C7")
 def test_a_removed_message_is_gone_for_it(sdk: Ask, writer: Transcript) -> None:
-    """The attempt that was discarded is not read, the one that took its place is."""
+    """The discarded attempt is not read, and its replacement is."""
     writer.record_transcript([user("A"), assistant("B")])
     assert writer.remove_transcript_message(uid("B")) is not None
     writer.record_transcript([user("A"), assistant("C")])
@@ -151,7 +151,7 @@ def test_a_removed_message_is_gone_for_it(sdk: Ask, writer: Transcript) -> None:
 
 @pytest.mark.mission("C13")
 def test_each_sees_the_changes_of_the_other(sdk: Ask, writer: Transcript, change: Mutations) -> None:
-    """Titles and tags of both are last-wins; a title of the SDK is what our writer repeats."""
+    """The last title and tag of either side win, and our writer repeats a title of the SDK."""
     writer.record_transcript([user("A")])
     change.rename(SESSION, "Ours")
     change.tag(SESSION, "ours")
@@ -178,7 +178,7 @@ def vectors() -> Iterator[Any]:
 
 
 def comparable(path: Path, fork_id: str) -> list[Json]:
-    """A fork without what is new in every fork, and without the hints that only one of the two translates."""
+    """Return a fork without values that differ in every fork, and without hints that only one side translates."""
     rows = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
     numbers = {row["uuid"]: number for number, row in enumerate(rows)}
     for row in rows:
@@ -199,7 +199,7 @@ def comparable(path: Path, fork_id: str) -> list[Json]:
 @pytest.mark.mission("C13")
 @pytest.mark.parametrize("session", list(vectors()))
 def test_forks_of_both_are_equal(sdk: Ask, change: Mutations, config: Path, session: Json) -> None:
-    """Row for row and member for member, but for uuids, the time of the fork, and hints that the SDK leaves as they are."""
+    """All rows are equal, except for uuids, the time of the fork, and hints that the SDK leaves unchanged."""
     path = config / session["file"]
     path.parent.mkdir(parents=True)
     path.write_bytes(session["content"].encode())
@@ -214,13 +214,13 @@ def test_forks_of_both_are_equal(sdk: Ask, change: Mutations, config: Path, sess
 
 @pytest.fixture(scope="module")
 def ts_running() -> Iterator[ClaudeSdk]:
-    """The SDK for TypeScript."""
+    """Start the SDK for TypeScript."""
     with closing(ClaudeSdk.typescript()) as process:
         yield process
 
 
 def numbered(path: Path, fork_id: str) -> list[Json]:
-    """A fork with its uuids as numbers, without what is new in every fork and without members that are null or missing."""
+    """Return a fork with numbered uuids, without values that differ in every fork and without null members."""
     rows = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
     numbers = {row["uuid"]: f"#{number}" for number, row in enumerate(rows) if "uuid" in row} | {fork_id: "fork"}
 
@@ -241,7 +241,7 @@ def numbered(path: Path, fork_id: str) -> list[Json]:
 def test_forks_of_made_up_trees_are_those_of_the_typescript_sdk(
     ts_running: ClaudeSdk, change: Mutations, config: Path
 ) -> None:
-    """Row for row and member for member, hints of compactions and uuids of queued prompts included."""
+    """All rows are equal, including hints of compactions and uuids of queued prompts."""
     path = config / "projects" / "-w" / f"{TREE_SESSION}.jsonl"
     path.parent.mkdir(parents=True)
     compared = 0
@@ -249,7 +249,7 @@ def test_forks_of_made_up_trees_are_those_of_the_typescript_sdk(
         tree = Tree(seed)
         names = [each["uuid"] for each in tree.rows if "uuid" in each]
         if len(names) > len(set(names)):
-            continue  # of rows with one uuid both copies get one new uuid, in an order of their own
+            continue  # rows with the same uuid get the same new uuid, in an order that differs
         path.write_bytes(lines(tree.rows))
         try:
             theirs = ts_running.ask(config, "forkSession", TREE_SESSION)["sessionId"]

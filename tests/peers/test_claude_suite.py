@@ -1,4 +1,4 @@
-"""The Claude Agent SDK's own tests of stores, sessions and mirroring pass with our store in place of its own."""
+"""The Claude Agent SDK's own tests of stores, sessions and mirroring pass with our store."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FILES = [
     "tests/test_transcript_mirror.py",
 ]
 
-# These wait a fixed number of turns of the event loop for an answer of the store. No store that does its work outside of the
-# loop can keep that; they are run with ours answering inside of it.
+# These wait a fixed number of event loop iterations for the store, which no store with threads can guarantee. They run
+# with our store answering inside the loop.
 COUNTING_TURNS = [
     "tests/test_session_helpers_store.py::TestListSessionsFromStore::test_load_concurrency_is_bounded",
     "tests/test_session_resume.py::TestTimeoutsAndErrors::test_cancelled_after_mkdtemp_cleans_temp_dir",
@@ -33,11 +33,11 @@ COUNTING_TURNS = [
     "::test_eager_flush_mode_appends_per_frame_before_result",
 ]
 PLUGIN = "claude_suite_plugin"
-INSTALLED = ["-o", "pythonpath="]  # the SDK of this environment, not the sources beside the tests
+INSTALLED = ["-o", "pythonpath="]  # use the SDK of this environment, not the sources beside the tests
 
 
 def test_the_sdks_own_tests_pass_with_our_store(tmp_path: Path) -> None:
-    """On threads, as it is shipped: all 544 but the seven runs of those that count turns."""
+    """With threads, as shipped, all 544 pass except the seven runs that count iterations."""
     deselected = [f"--deselect={name}" for name in COUNTING_TURNS]
     suite = unpacked(PACKAGE.replace("-", "_"), VERSION)
     done = run_suite(suite, FILES, plugin=PLUGIN, options=[*INSTALLED, *deselected], home=tmp_path)
@@ -46,7 +46,7 @@ def test_the_sdks_own_tests_pass_with_our_store(tmp_path: Path) -> None:
 
 
 def test_all_of_the_sdks_own_tests_pass_when_our_store_answers_at_once(tmp_path: Path) -> None:
-    """Without threads nothing has to be left out."""
+    """Without threads no test is left out."""
     suite = unpacked(PACKAGE.replace("-", "_"), VERSION)
     done = run_suite(suite, FILES, plugin=PLUGIN, options=INSTALLED, home=tmp_path, SESSILE_AT_ONCE="1")
     assert not done.failed, done.text[-3000:]

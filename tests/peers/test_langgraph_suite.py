@@ -1,4 +1,4 @@
-"""LangGraph's own tests, and those of its SQLite saver, end with our saver as they end with theirs."""
+"""LangGraph's own tests and those of its SQLite saver have the same results with our saver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LANGGRAPH = "1.2.20"
 SQLITE = "3.1.2"
 PLUGIN = "langgraph_suite_plugin"
 
-# What the two suites import, and what Sessile needs: they do not run in the environment of our own tests.
+# Requirements of the two suites and of Sessile: they do not run in the environment of our own tests.
 PACKAGES = [
     f"langgraph=={LANGGRAPH}",
     "langgraph-checkpoint==4.3.1",
@@ -31,13 +31,13 @@ PACKAGES = [
 ]
 
 ABOUT_SQL = [
-    # a saver for async code only says so; ours is for both
+    # expects async calls on the sync saver to fail; ours supports both
     "tests/test_sqlite.py::TestSqliteSaver::test_informative_async_errors",
-    # names in a filter that would be SQL are refused; ours has no SQL, and such a name finds nothing
+    # expects unsafe filter names to be refused; ours has no SQL, and such a name matches nothing
     "tests/test_sqlite.py::TestSqliteSaver::test_checkpoint_search_sql_injection_prevention",
-    # names in a filter are paths of SQLite's JSON functions there ("user.level"); in LangGraph they are names
+    # treats filter names as SQLite JSON paths ("user.level"); in LangGraph they are plain names
     "tests/test_sqlite.py::TestSqliteSaver::test_metadata_filter_keys_with_hyphens_and_digits",
-    # asks SQLite how it would run a query
+    # inspects SQLite's query plan
     "tests/test_delta_parent_walk.py::test_walk_step_looks_up_the_parent_by_primary_key",
 ]
 SAVER_TESTS = [
@@ -52,7 +52,7 @@ SAVER_TESTS = [
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    """The Python of an environment that the suites run in; skips the test, saying why, when it cannot be had."""
+    """Return the Python of the suites' environment; skip the test with the reason if it cannot be created."""
     target = CACHE / f"langgraph-{LANGGRAPH}"
     if not (target / "ready").exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def python() -> str:
 
 
 def suite_of(name: str, version: str, target: Path) -> Path:
-    """The tests of a source distribution without the sources beside them, which would be imported instead of the package."""
+    """Copy the tests of a source distribution without its sources, which would shadow the package."""
     source = unpacked(name, version)
     shutil.copytree(source / "tests", target / "tests")
     shutil.copy(source / "pyproject.toml", target)
@@ -77,7 +77,7 @@ def suite_of(name: str, version: str, target: Path) -> Path:
 
 
 def test_the_tests_of_the_sqlite_saver_end_alike(tmp_path: Path, python: str) -> None:
-    """All of those that are about a saver; one fails with both, because the published kit does not know what it asks for."""
+    """All tests of a saver are run; one fails with both, because the published kit lacks a feature it needs."""
     suite = suite_of("langgraph_checkpoint_sqlite", SQLITE, tmp_path / "suite")
     options = [f"--deselect={name}" for name in ABOUT_SQL]
     theirs, ours = (
@@ -89,7 +89,7 @@ def test_the_tests_of_the_sqlite_saver_end_alike(tmp_path: Path, python: str) ->
 
 
 def test_the_tests_of_langgraph_end_alike(tmp_path: Path, python: str) -> None:
-    """All that use a saver for SQLite: plain, encrypted and async, with every durability. They are more than a thousand."""
+    """More than a thousand tests use a SQLite saver: plain, encrypted and async, with every durability."""
     suite = suite_of("langgraph", LANGGRAPH, tmp_path / "suite")
 
     def run(plugin: str | None, tests: Sequence[str], *options: str) -> Outcome:
@@ -98,7 +98,7 @@ def test_the_tests_of_langgraph_end_alike(tmp_path: Path, python: str) -> None:
 
     theirs, ours = (run(plugin, ["tests"], "-n", "2", "-k", "sqlite") for plugin in (None, PLUGIN))
     assert ours.passed >= 1_000, ours.text[-3000:]
-    # Some tests expect tasks that sleep ten milliseconds to end in order: on a busy machine that may take a second try.
+    # Some tests expect tasks that sleep ten milliseconds to end in order, which may need a retry on a busy machine.
     doubtful = [line.split()[1] for line in {*ours.failed} - {*theirs.failed}]
     again = run(PLUGIN, doubtful) if doubtful else None
     assert again is None or not again.failed, again.text[-3000:]

@@ -1,7 +1,7 @@
-"""The tests of the OpenAI Agents SDK itself pass with our sessions in the place of its own.
+"""The tests of the OpenAI Agents SDK pass with our sessions in place of its own.
 
-They come from its source distribution and run as they are, in an environment of their own, with a plugin that replaces two
-classes. Left out by name is what opens the SQLite database beneath, or holds its connections.
+They come from its source distribution and run unmodified in their own environment, with a plugin that replaces two
+classes. Tests that open the SQLite database or use its connections are left out by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEEDS = (
     *("litellm", "numpy", "websockets", "anyio>=4.4", "msgspec"),
 )
 
-# What uses sessions of the class that is replaced.
+# Tests that use sessions of the replaced class.
 FILES = (
     *("memory", "extensions/memory/test_encrypt_session.py", "sandbox/test_memory.py"),
     *("test_agent_runner.py", "test_agent_runner_streamed.py", "test_max_turns.py", "test_soft_cancel.py"),
@@ -68,7 +68,7 @@ LEFT_OUT = {
 }
 
 ADVANCED = "extensions/memory/test_advanced_sqlite_session.py"
-# Half of that file is about tables; these are about what a session with branches does.
+# Half of that file is about tables; these tests are about the behaviour of branches.
 BRANCHING = (
     *("test_advanced_session_basic_functionality", "test_advanced_sqlite_session_closed_rejects_empty_add_items"),
     *("test_advanced_tool_name_extraction", "test_branch_specific_operations", "test_branch_usage_tracking"),
@@ -93,7 +93,7 @@ BRANCHING = (
 
 
 def called(command: list[str]) -> None:
-    """Run a command that fetches something; skips the test, saying why, if it cannot."""
+    """Run a command that fetches something; skip the test with the reason if it fails."""
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     except subprocess.CalledProcessError as error:
@@ -104,7 +104,7 @@ def called(command: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """The Python of an environment with the SDK and what its tests need."""
+    """Return the Python of an environment with the SDK and the requirements of its tests."""
     target = CACHE / f"openai-agents-{VERSION}"
     if not (target / "ready").exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def python() -> Path:
 
 @pytest.fixture(scope="module")
 def sources(python: Path) -> Path:
-    """The SDK's source distribution, which holds its tests."""
+    """Return the SDK's source distribution, which contains its tests."""
     folder = CACHE / f"openai_agents-{VERSION}"
     if not folder.exists():
         pip = [str(python), "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
@@ -128,7 +128,7 @@ def sources(python: Path) -> Path:
 
 
 def passed(python: Path, sources: Path, home: Path, *arguments: str) -> tuple[int, str]:
-    """How many of the SDK's tests pass, and what pytest says at the end."""
+    """Return the number of passed tests and the last lines of pytest."""
     paths = (str(HERE.parents[1] / "src"), str(HERE))
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)}
     options = ["-q", "-p", "openai_agents_plugin", "-p", "no:cacheprovider", "--timeout", "120", "--tb", "line"]
@@ -147,7 +147,7 @@ def passed(python: Path, sources: Path, home: Path, *arguments: str) -> tuple[in
 
 
 def test_the_tests_of_sessions_and_of_runs_pass(python: Path, sources: Path, tmp_path: Path) -> None:
-    """Everything that uses a session of the class that we replace, but for what is inside of it."""
+    """All tests that use a session of the replaced class are run, except those of its internals."""
     names = " and ".join(f"not {name.partition('[')[0]}" for name in LEFT_OUT if "[" not in name)
     exact = [f"--deselect=tests/memory/test_compaction_suffix.py::{name}" for name in LEFT_OUT if name.endswith("]")]
     exact += [
@@ -161,8 +161,8 @@ def test_the_tests_of_sessions_and_of_runs_pass(python: Path, sources: Path, tmp
 
 
 def test_the_tests_of_branches_pass(python: Path, sources: Path, tmp_path: Path) -> None:
-    """Those of the SDK's session with branches that look at it from outside."""
+    """These are the tests of the SDK's branching session that use its public interface."""
     tests = [f"tests/{ADVANCED}::{name}" for name in BRANCHING]
-    # That capital and small letters are the same goes for É too with us.
+    # Our search ignores the case of É too.
     count, ending = passed(python, sources, tmp_path, "-k", "not CAF", *tests)
     assert count >= 49, ending

@@ -1,4 +1,4 @@
-"""pi and Sessile share session files: what one writes the other opens, continues and branches, with equal answers."""
+"""pi and Sessile share session files: each opens, continues and branches the other's files, with equal contexts."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ VECTORS = Path(__file__).parents[3] / "shared" / "vectors"
 
 
 def begin(store: sessile.Store) -> tuple[sessile.Session, list[str]]:
-    """A published session of ours with two turns, and the ids of its four messages."""
+    """Return a published native session with two turns, and the ids of its four messages."""
     session = store.create(cwd=CWD)
     messages = [user("héllo 🙂"), assistant("hi"), user("and now?"), assistant("done")]
     return session, [session.append_message(message).id for message in messages]
 
 
 def begin_theirs(store: sessile.Store, peer: Peer, tmp_path: Path) -> str:
-    """A session that the peer created in our sessions folder."""
+    """Return a session that the peer created in our sessions folder."""
     return peer.create(str(tmp_path / "root" / "sessions" / "--work-app--"), CWD, [user("from pi"), assistant("yes")])
 
 
@@ -77,7 +77,7 @@ class TestOurFiles:
         assert peer.call(session.path, "getSessionName") == "a name"
 
     def test_messages_reach_pi_as_they_were_given(self, store: sessile.Store, peer: Peer) -> None:
-        """Nothing is escaped away, normalised or lost between our append and pi's answer."""
+        """Nothing is escaped, normalised or lost between our append and pi's context."""
         given = [
             user('tab\t quote" backslash\\ nul\u0000 line\u2028separator half a pair \ud83d'),
             tool_call("call_1"),
@@ -90,7 +90,7 @@ class TestOurFiles:
         assert peer.context(session.path).messages == given
 
     def test_header_is_the_one_pi_writes(self, store: sessile.Store, peer: Peer) -> None:
-        """pi finds version, id and cwd where it looks for them."""
+        """pi finds version, id and cwd."""
         session, _ = begin(store)
         session.close()
         header = peer.call(session.path, "getHeader")
@@ -99,7 +99,7 @@ class TestOurFiles:
         assert Path(session.path).name.endswith(f"_{header['id']}.jsonl")
 
     def test_pi_appends_then_we_append_then_pi_still_agrees(self, store: sessile.Store, peer: Peer) -> None:
-        """A conversation can go back and forth; every line once written stays as it is."""
+        """Both may append in turn, and written lines never change."""
         session, ids = begin(store)
         session.close()
         path = session.path
@@ -118,7 +118,7 @@ class TestOurFiles:
         assert assert_agree(store, peer, path).leaf_id == mine
 
     def test_every_entry_of_the_path_gives_the_same_context(self, store: sessile.Store, peer: Peer) -> None:
-        """Not only the leaf: pi and Sessile agree at each earlier place as well."""
+        """The contexts agree at every entry, not only at the leaf."""
         session, ids = begin(store)
         session.append_compaction("short", ids[1], 10)
         ids.append(session.append_message(user("after")).id)
@@ -130,7 +130,7 @@ class TestOurFiles:
         session.close()
 
     def test_explicit_model_beats_assistants_by_design(self, store: sessile.Store, peer: Peer) -> None:
-        """The one wanted difference (spec §0.1, mission X12): in pi the last of change and assistant wins."""
+        """The one intended difference (spec §0.1, mission X12): in pi the last model change or assistant message wins."""
         session, _ = begin(store)
         session.append_model_change("openai/gpt-5.1")
         session.append_message(assistant("still the old model", MODEL))
@@ -141,13 +141,13 @@ class TestOurFiles:
 
 class TestTheirFiles:
     def test_opens_for_reading(self, store: sessile.Store, peer: Peer, tmp_path: Path) -> None:
-        """A session of pi's in a folder of pi's reads the same, and is not touched."""
+        """A session in pi's folder reads the same and is not changed."""
         path = peer.create(str(tmp_path / "pi"), "/elsewhere", [user("from pi"), assistant("yes")])
         theirs = assert_agree(store, peer, path)
         assert len(theirs.messages) == theirs.entry_count == 2
 
     def test_continues_in_both(self, store: sessile.Store, peer: Peer, tmp_path: Path) -> None:
-        """A session that pi began goes on in Sessile and again in pi."""
+        """A session started by pi continues in Sessile and again in pi."""
         path = begin_theirs(store, peer, tmp_path)
         before = contents(path)
         with closing(store.open(path)) as session:
@@ -159,7 +159,7 @@ class TestTheirFiles:
         assert len(assert_agree(store, peer, path).messages) == 5
 
     def test_every_call_of_pi_reads_the_same_here(self, store: sessile.Store, peer: Peer, tmp_path: Path) -> None:
-        """After each public append of pi's manager both sides give the same context."""
+        """After each public append of pi's manager both sides have the same context."""
         path = begin_theirs(store, peer, tmp_path)
         first = records(path)[1]["id"]
         calls: list[tuple[Any, ...]] = [
@@ -184,7 +184,7 @@ class TestTheirFiles:
     def test_entries_only_newer_pi_knows_survive_our_append(
         self, store: sessile.Store, peer: Peer, tmp_path: Path
     ) -> None:
-        """`usage` and `context_edit` stay in the file byte for byte, and pi still obeys them."""
+        """`usage` and `context_edit` entries are unchanged in the file, and pi still applies them."""
         if peer.package != PI_87:
             pytest.skip("usage and context_edit came after 0.73")
         path = begin_theirs(store, peer, tmp_path)
@@ -203,7 +203,7 @@ class TestTheirFiles:
 
 class TestBranches:
     def test_ours(self, store: sessile.Store, peer: Peer) -> None:
-        """A branch made by Sessile is the branch pi shows."""
+        """pi shows the branch that Sessile made."""
         session, ids = begin(store)
         session.branch(ids[1])
         last = session.append_message(user("another way")).id
@@ -222,7 +222,7 @@ class TestBranches:
 
     @pytest.mark.parametrize("from_root", [False, True])
     def test_ours_with_summary(self, store: sessile.Store, peer: Peer, from_root: bool) -> None:
-        """pi reads our branch summaries; after the root they are the first message."""
+        """pi reads our branch summaries; at the root they are the first message."""
         session, ids = begin(store)
         session.branch_with_summary(None if from_root else ids[1], "tried something")
         session.close()
@@ -232,7 +232,7 @@ class TestBranches:
 
     @pytest.mark.parametrize("from_root", [False, True])
     def test_theirs(self, store: sessile.Store, peer: Peer, from_root: bool) -> None:
-        """A branch made by pi in our file is the one we reopen, and continue."""
+        """We reopen and continue the branch that pi made in our file."""
         session, ids = begin(store)
         session.close()
         target = None if from_root else ids[1]
@@ -272,7 +272,7 @@ class TestLeafWithoutAppend:
 
     @pytest.mark.parametrize("place", [1, None])
     def test_pi_continues_there(self, store: sessile.Store, peer: Peer, place: int | None) -> None:
-        """What pi appends after our marker hangs below it, and both see it below the target."""
+        """Entries that pi appends are children of our marker, and both see them below the target."""
         session, ids = begin(store)
         if place is None:
             session.reset_leaf()
@@ -289,7 +289,7 @@ class TestLeafWithoutAppend:
         assert_agree(store, peer, session.path)
 
     def test_no_marker_when_the_leaf_is_the_last_entry(self, store: sessile.Store, peer: Peer) -> None:
-        """An ordinary close adds nothing to the file."""
+        """Closing adds nothing to the file."""
         session, ids = begin(store)
         before = contents(session.path)
         session.close()
@@ -299,7 +299,7 @@ class TestLeafWithoutAppend:
 
 class TestNames:
     def test_last_name_of_either_side_wins(self, store: sessile.Store, peer: Peer) -> None:
-        """`session_info` carries the name both ways, and naming changes no context."""
+        """`session_info` has the name for both sides and does not change the context."""
         session, _ = begin(store)
         session.set_session_name("first, by us")
         session.close()
@@ -317,7 +317,7 @@ class TestNames:
 
 
 def intact_v3(row: dict[str, Any]) -> bool:
-    """Every line is an object and the header says version 3: migrations and salvage differ by design (spec §3, §4)."""
+    """Return whether every line is an object and the version is 3; other files differ by design (spec §3, §4)."""
     try:
         values = [json.loads(line) for line in row["content"].split("\n") if line]
     except ValueError:
@@ -327,11 +327,11 @@ def intact_v3(row: dict[str, Any]) -> bool:
 
 @pytest.mark.mission("X12")
 def test_vectors_read_as_pi_reads_them(peer: Peer, tmp_path: Path) -> None:
-    """Where the families agree, so do pi and Sessile, over every intact v3 file of the vectors.
+    """pi and Sessile agree on every intact v3 file of the vectors.
 
-    Wanted differences, besides the members in `NOT_IN_PI`:
-    - models: the vectors hold omp-shaped `model_change` entries (`model`, `role`), which pi cannot read (§6.3), and
-      an explicit model beats assistants only in ours (§0.1); compared where the file has no `model_change`.
+    Intended differences, besides the members in `NOT_IN_PI`:
+    - models: the vectors have omp-shaped `model_change` entries (`model`, `role`), which pi cannot read (§6.3), and an
+      explicit model beats assistants only in ours (§0.1); compared where the file has no `model_change`.
     - mode, modeData, injected rules: pi has none.
     """
     source = VECTORS / "context.jsonl"
@@ -356,7 +356,7 @@ def test_vectors_read_as_pi_reads_them(peer: Peer, tmp_path: Path) -> None:
 @pytest.mark.mission("X12")
 @pytest.mark.parametrize("name", ["before-compaction", "large-v1"])
 def test_long_real_sessions_read_as_pi_reads_them(store: sessile.Store, peer: Peer, tmp_path: Path, name: str) -> None:
-    """Two of pi's own sessions, of which pi rewrites the v1 file on opening and we leave both alone."""
+    """Two of pi's own sessions are used; pi rewrites the v1 file on opening, and we change neither."""
     source = VECTORS / "real" / f"{name}.jsonl"
     if not source.exists():
         pytest.skip(f"no vectors at {source}")

@@ -1,23 +1,23 @@
-"""pi 0.87.1 and Sessile count, cut and prepare alike.
+"""pi 0.87.1 and Sessile count tokens, cut and prepare compactions alike.
 
 Sessile differs on purpose in the following (docs/decisions/0010-compaction-differs-from-pi.md), and nowhere else:
 
-1. A cut never parts a tool call from its result. pi cuts before a message that came in between.
-2. Whether a turn is split is decided by the message at the cut. pi looks at the metadata that it pulled in before it, and
-   then takes a whole turn for the beginning of a split one. What is summed up is the same.
-3. An input whose answer was taken out is given up only if it is over the budget by itself. pi gives it up always.
-4. What the user kept from the model (`excludeFromContext`) has no message. pi counts it and may cut before it.
-5. Instructions (`system`) are summed up as other messages are. pi carries them along in another way.
-6. If everything fits, nothing is done. pi sums up what lies before the first place where it may cut.
-7. In a branch that is left, messages are as the model saw them (edited; none for an empty summary), and files are collected
-   also from what did not fit.
-8. Pictures are mentioned in the text for the summarizer.
-9. Small windows: the reserve takes at most half of the window, what is kept at most half of the rest.
-10. Roles that pi does not know begin turns and can be cut before.
-11. A history that a provider sealed is not carried on; its entries are summed up anew.
-12. Content of a shape that pi does not write is counted as far as it can be.
+1. A cut never separates a tool call from its result. pi cuts before a message between them.
+2. The message at the cut decides whether a turn is split. pi looks at the metadata that it pulled in before it, and
+   then treats a whole turn as the start of a split one. The summarized entries are the same.
+3. An input whose answer was removed is dropped only if it exceeds the budget by itself. pi always drops it.
+4. Entries excluded from the context (`excludeFromContext`) have no message. pi counts them and may cut before them.
+5. Instructions (`system`) are summarized as other messages are. pi handles them separately.
+6. If everything fits, nothing is done. pi summarizes what comes before the first possible cut.
+7. In an abandoned branch, messages are as the model saw them (edited; none for an empty summary), and files are also
+   collected from entries that did not fit.
+8. Images are mentioned in the text for the summarizer.
+9. Small windows: the reserve takes at most half of the window, and the kept part at most half of the rest.
+10. Roles that pi does not know start turns and allow a cut before them.
+11. An opaque history, which only its provider can read, is not carried over; its entries are summarized again.
+12. Content with a shape that pi does not write is counted as far as possible.
 
-The last four are about files that pi does not write; the unit tests have them.
+The last four are about files that pi does not write; unit tests cover them.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ TEXTS = (
 
 @pytest.fixture(scope="module")
 def pi() -> Iterator[Peer]:
-    """pi 0.87.1, answering."""
+    """Run pi 0.87.1."""
     with Peer(PI_87) as running:
         yield running
 
 
 def ours(preparation: Preparation[Step] | None) -> dict[str, Any] | None:
-    """What pi's preparation says too, of ours."""
+    """Return the parts of our preparation that pi's has too."""
     if preparation is None:
         return None
     return {
@@ -89,7 +89,7 @@ def ours(preparation: Preparation[Step] | None) -> dict[str, Any] | None:
 
 
 def theirs(pi: Peer, path: list[Json], keep: int) -> dict[str, Any] | None:
-    """What pi says."""
+    """Return pi's preparation."""
     settings = {"enabled": True, "reserveTokens": 16_384, "keepRecentTokens": keep}
     answer = pi.compaction("prepareCompaction", path, settings)
     if answer is None:
@@ -104,7 +104,7 @@ def theirs(pi: Peer, path: list[Json], keep: int) -> dict[str, Any] | None:
 
 
 def test_roles_count_alike(pi: Peer) -> None:
-    """The documented estimate of single messages, for every role that pi knows."""
+    """Each role that pi knows has the documented estimate."""
     image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
     blocks = [{"type": "text", "text": text} for text in TEXTS]
     messages: list[Json] = [
@@ -129,7 +129,7 @@ def test_roles_count_alike(pi: Peer) -> None:
 
 
 def test_arguments_count_as_javascript_writes_them(pi: Peer) -> None:
-    """Numbers, escapes and lone surrogates in the arguments of a call."""
+    """Arguments contain numbers, escapes and lone surrogates."""
     for arguments in ({"a": 1.0, "b": 1e20, "c": 0.1}, {"é🙂": "\u2028\ud800", "n": None}, {"x": [[], {}, "\x7f\x00"]}):
         message = assistant([{"type": "toolCall", "id": "c", "name": "näme", "arguments": arguments}])
         assert estimate(message) == pi.compaction("estimateTokens", message)
@@ -138,7 +138,7 @@ def test_arguments_count_as_javascript_writes_them(pi: Peer) -> None:
 @pytest.mark.mission("Y7")
 @pytest.mark.parametrize("seed", range(40))
 def test_contexts_count_alike(pi: Peer, seed: int) -> None:
-    """The last usable answer counts, what came after it is estimated."""
+    """The usage of the last valid answer counts, and later messages are estimated."""
     path = Conversations(Random(seed)).grow(5)
     messages = [entry["message"] for entry in path if entry["type"] == "message"]
     answer = pi.compaction("estimateContextTokens", messages)
@@ -148,7 +148,7 @@ def test_contexts_count_alike(pi: Peer, seed: int) -> None:
 
 
 def test_the_trigger_is_the_same(pi: Peer) -> None:
-    """More than the window without the reserve, and not exactly as much."""
+    """Compaction starts above the window minus the reserve, not at exactly that size."""
     settings = {"enabled": True, "reserveTokens": 16_384, "keepRecentTokens": 20_000}
     same = CompactionSettings(reserve_tokens_floor=0)
     for tokens in (0, 183_615, 183_616, 183_617, 200_000, 300_000):
@@ -157,7 +157,7 @@ def test_the_trigger_is_the_same(pi: Peer) -> None:
 
 @pytest.mark.parametrize("seed", range(SESSIONS))
 def test_preparations_are_alike(pi: Peer, seed: int) -> None:
-    """On random sessions that were compacted several times, with every budget."""
+    """Random sessions with several compactions are prepared with every budget."""
     random = Random(seed)
     conversation = Conversations(random)
     path = list(conversation.grow(random.randrange(1, 8)))
@@ -171,7 +171,7 @@ def test_preparations_are_alike(pi: Peer, seed: int) -> None:
 
 
 def assert_alike(pi: Peer, path: list[Json], keep: int) -> None:
-    """Both prepare the same, but for what the docstring of this module lists."""
+    """Assert that both prepare the same, except for the differences in the module docstring."""
     preparation = prepared(path, keep)
     mine, other = ours(preparation), theirs(pi, path, keep)
     if preparation is None or mine is None or other is None:
@@ -189,7 +189,7 @@ def assert_alike(pi: Peer, path: list[Json], keep: int) -> None:
 
 
 def test_a_message_between_a_call_and_its_result_is_no_place_to_cut(pi: Peer) -> None:
-    """Exception 1: pi keeps a result whose call it gives up, which providers refuse."""
+    """Exception 1: pi keeps a result whose call is dropped, which providers refuse."""
     path = chained(said(10), answered(10, "c"), said(20), result(20, "c"), answered(10))
     other, mine = theirs(pi, path, 45), ours(prepared(path, 45))
     assert other is not None and other["firstKeptEntryId"] == "e2"
@@ -197,7 +197,7 @@ def test_a_message_between_a_call_and_its_result_is_no_place_to_cut(pi: Peer) ->
 
 
 def test_metadata_splits_no_turn(pi: Peer) -> None:
-    """Exception 2: pi takes the whole turn before a change of settings for the beginning of a split one."""
+    """Exception 2: pi treats the whole turn before a change of settings as the start of a split one."""
     path = chained(said(10), answered(10), THOUGHT, said(20), answered(10))
     other, mine = theirs(pi, path, 15), ours(prepared(path, 15))
     assert other is not None and mine is not None
@@ -207,7 +207,7 @@ def test_metadata_splits_no_turn(pi: Peer) -> None:
 
 
 def test_an_input_that_fits_stays(pi: Peer) -> None:
-    """Exception 3: pi gives up what the user said last, though there is room for it."""
+    """Exception 3: pi drops the user's last message, although there is room for it."""
     path = chained(said(10), answered(11, "c"), result(100, "c"), said(5), answered(3), edited("e4", None))
     other, mine = theirs(pi, path, 15), ours(prepared(path, 15))
     assert other is not None and other["firstKeptEntryId"] == "e4"
@@ -233,14 +233,14 @@ def test_instructions_are_summed_up(pi: Peer) -> None:
 
 
 def test_what_fits_is_left_alone(pi: Peer) -> None:
-    """Exception 6: pi sums up a stray result although there is room for everything."""
+    """Exception 6: pi summarizes a stray result, although there is room for everything."""
     path = chained(result(1, "nobody"), said(10), answered(10))
     assert theirs(pi, path, 1000) is not None
     assert prepared(path, 1000) is None
 
 
 def test_texts_are_alike(pi: Peer) -> None:
-    """Labels, calls, the cut of long results: the text that a summarizer reads."""
+    """Labels, calls and truncated results are the same in the text for the summarizer."""
     long = "é" * 1999 + "ab" * 10
     messages: list[Json] = [
         user("hi"),
@@ -263,7 +263,7 @@ def test_texts_are_alike(pi: Peer) -> None:
 
 
 def test_file_lists_are_alike(pi: Peer) -> None:
-    """From the calls of what is summed up, and from the compaction before unless an extension made it."""
+    """Files come from the summarized calls, and from the previous compaction unless an extension made it."""
     calls = [
         ("read", "b"),
         ("read", "a"),
@@ -300,7 +300,7 @@ def test_file_lists_are_alike(pi: Peer) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_branches_are_prepared_alike(pi: Peer, seed: int) -> None:
-    """Newest first until the budget is full; without edits, which pi does not look at (exception 7)."""
+    """Entries are taken newest first within the budget; edits, which pi ignores, are left out (exception 7)."""
     random = Random(seed)
     path = [entry for entry in Conversations(random).grow(4) if entry["type"] != "context_edit"]
     if random.random() < 0.5:
@@ -313,7 +313,7 @@ def test_branches_are_prepared_alike(pi: Peer, seed: int) -> None:
 
 
 def test_leaving_a_branch_abandons_the_same_entries(store: sessile.Store, pi: Peer) -> None:
-    """From the old leaf to the deepest entry that both paths share."""
+    """They reach from the old leaf to the deepest common entry of both paths."""
     with closing(store.create(cwd="/work/app")) as session:
         a, b, c = (session.append_message(message).id for message in (user("a"), assistant("b"), user("c")))
         d = session.append_message(assistant("d")).id

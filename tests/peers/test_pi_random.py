@@ -36,7 +36,7 @@ class Side(Protocol):
 
 
 class Ours:
-    """Sessile through an open session."""
+    """Sessile with an open session."""
 
     def __init__(self, session: sessile.Session) -> None:
         self._session = session
@@ -73,7 +73,7 @@ class Ours:
 
 
 class Theirs:
-    """pi, which opens the file anew for each call; a branch without an append would be lost, so it waits for one."""
+    """pi, which opens the file again for each call; a branch is delayed until the next append, or it would be lost."""
 
     def __init__(self, peer: Peer, path: str) -> None:
         self._peer = peer
@@ -114,7 +114,7 @@ class Theirs:
 
 
 class Conversation:
-    """Draws operations that either side can do, and follows the tree so that assistants speak with the model in force.
+    """Draws operations that both sides support, and tracks the tree so that assistants use the current model.
 
     (With another model the two differ by design: see `test_explicit_model_beats_assistants_by_design`.)
     """
@@ -126,23 +126,23 @@ class Conversation:
         self.leaf: str | None = None
 
     def opening(self) -> list[Message]:
-        """Two messages with which a session appears on disk, on either side."""
+        """Return two messages that make a session appear on disk on either side."""
         return [user(self._text()), assistant(self._text())]
 
     def appended(self, entry_id: str, model: str | None = None) -> None:
-        """The leaf moved on to a new entry below it."""
+        """Move the leaf to a new entry below it."""
         self._parents[entry_id] = self.leaf
         self._models[entry_id] = model or self._models[self.leaf]
         self.leaf = entry_id
 
     def turn(self, side: Side) -> None:
-        """A few operations of one side."""
+        """Run a few operations of one side."""
         steps = (self._exchange, self._exchange, self._tool_use, self._state, self._extra, self._summary, self._branch)
         for _ in range(self._random.randint(1, 5)):
             self._random.choice(steps)(side)
 
     def go_back(self, side: Side) -> None:
-        """A branch that nothing follows."""
+        """Move to an earlier entry without appending."""
         self.leaf = self._place()
         side.branch(self.leaf)
 
@@ -208,7 +208,7 @@ class Conversation:
 
 @pytest.mark.parametrize("seed", range(SESSIONS))
 def test_both_agree_after_every_turn(store: sessile.Store, peer: Peer, tmp_path: Path, seed: int) -> None:
-    """Whoever began it and whoever wrote last: contexts are equal and at the right leaf, and no line ever changes."""
+    """Contexts and leaves are equal for any order of writers, and no line ever changes."""
     random = Random(seed)
     conversation = Conversation(random)
     if random.random() < 0.5:

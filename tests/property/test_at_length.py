@@ -1,4 +1,4 @@
-"""The laws that a promise rests on, for as many examples as the promise says."""
+"""Run the properties behind promises with as many examples as each promise states."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from figures import measured
 
 
 class Law(NamedTuple):
-    """A property, the promise that it proves, and how many examples that takes."""
+    """A property, the promise that it proves, and the number of examples."""
 
     promise: str
     rig: str
     test: Callable[..., None]
     examples: int
-    of: tuple[object, ...] = ()  # what it is a method of
+    of: tuple[object, ...] = ()  # the instance, for a method
 
 
 LAWS = [
@@ -59,7 +59,7 @@ LAWS = [
 @pytest.mark.long
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.promise} {law.rig}")
 def test_a_law_holds_at_length(law: Law, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The property finds no counter-example among as many examples as its promise asks for."""
+    """The property finds no counterexample among the number of examples in its promise."""
     inner = law.test.hypothesis.inner_test  # type: ignore[attr-defined]
     examples = 0
 
@@ -70,7 +70,7 @@ def test_a_law_holds_at_length(law: Law, monkeypatch: pytest.MonkeyPatch) -> Non
 
     many = settings(max_examples=law.examples, deadline=None, database=None, phases=[Phase.explicit, Phase.generate])
     monkeypatch.setattr(law.test.hypothesis, "inner_test", counted)  # type: ignore[attr-defined]
-    monkeypatch.setattr(law.test, "_hypothesis_internal_use_settings", many)  # settings belong to the test for good
+    monkeypatch.setattr(law.test, "_hypothesis_internal_use_settings", many)  # settings are stored on the test function
     law.test(*law.of)
     assert examples >= law.examples
     measured(law.promise, law.rig, examples=examples, counter_examples=0)

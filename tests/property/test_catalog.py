@@ -1,4 +1,4 @@
-"""Laws of the catalog: it equals a fresh one whatever happened, and search finds what a naive search finds."""
+"""Properties of the catalog: it equals a fresh one after any changes, and search matches a naive search."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ spoken = st.text(ALPHABET, max_size=14) | st.text(max_size=6)
 queries = st.text(ALPHABET, min_size=1, max_size=6)
 
 
-# -- what happens to files
+# -- changes to files
 
 
 def used(number: int, text: str) -> Json:
-    """An answer of some model at some time, with a call and sometimes a price."""
+    """Return an answer of some model at some time, with a call and sometimes a price."""
     turn = number // 6
     usage: Json = {"input": 3, "totalTokens": number} | ({"cost": {"total": number / 7}} if turn % 3 else {})
     message = assistant(text, model=f"m{turn % 2}") | {"usage": usage}
@@ -49,7 +49,7 @@ def used(number: int, text: str) -> Json:
 
 
 def ran(number: int) -> Json:
-    """A tool that failed, or what a user ran."""
+    """Return a failed tool result or a command of the user."""
     turn = number // 6
     failed = {"role": "toolResult", "toolName": f"t{turn % 3}", "isError": True, "content": []}
     run = {"role": "bashExecution", "command": "true", "output": "", "exitCode": turn % 3}
@@ -82,7 +82,7 @@ steps = st.lists(
 
 
 class Files:
-    """Some session files, and what may happen to them."""
+    """Some session files and the changes that may happen to them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -103,7 +103,7 @@ class Files:
             if path.exists():
                 os.replace(path, self._folder / f"s{(which + 1) % 4}.jsonl")
             return
-        if how == "replace":  # a new inode, as an atomic rewrite makes it
+        if how == "replace":  # a new inode, as after an atomic rewrite
             path.unlink(missing_ok=True)
         data = {
             "append": data + line,
@@ -119,7 +119,7 @@ class Files:
                 file.write(data)
         else:
             path.write_bytes(data)
-        self._clock += 1_000_000  # mtimes of a fast test may be the same
+        self._clock += 1_000_000  # modification times of a fast test may be equal
         os.utime(path, ns=(self._clock, self._clock))
 
 
@@ -137,7 +137,7 @@ def facts(catalog: Catalog) -> Any:
 @given(st.lists(st.tuples(steps, st.sampled_from(["look", "count", "index"])), max_size=4))
 @pytest.mark.promise("P12")
 def test_a_catalog_that_followed_equals_a_fresh_one(story: list[tuple[list[Step], Any]]) -> None:
-    """After appends, deletions, renames, rewrites, torn and foreign lines, however deep it looked in between."""
+    """Files may be appended to, deleted, renamed, rewritten or torn, with earlier listings at any depth."""
     with tempfile.TemporaryDirectory() as root:
         place = f"{root}/sessions"
         files = Files(Path(place) / "--p--")
@@ -155,7 +155,7 @@ def test_a_catalog_that_followed_equals_a_fresh_one(story: list[tuple[list[Step]
 
 @given(st.lists(st.integers(-1, 30), max_size=30), st.data())
 def test_branches_are_the_heads_of_the_tree(parents: list[int], data: st.DataObject) -> None:
-    """Of a journal where parents come before their children, with leaf markers in between; however it is cut in two."""
+    """Parents come before their children, with leaf markers between them; the journal may be read in two parts."""
     records: list[Json] = []
     for number, parent in enumerate(parents):
         parent_id = f"e{parent}" if 0 <= parent < number else None
@@ -178,20 +178,20 @@ UNSPACED = "会话树分支ガか한국🙂🚀"
 
 
 def naive_words(text: str) -> list[str]:
-    """The words of a text in lower case and without accents; characters of scripts without spaces end a word."""
+    """Return the words in lower case without accents; characters of scripts without spaces end a word."""
     plain = unicodedata.normalize("NFC", re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text.lower())))
     return re.split(f"[^a-zß0-9]|[{UNSPACED}]", plain)
 
 
 def naive_holds(word: str, text: str) -> bool:
-    """Whether a word is in a text: as a word, or anywhere if its script has no spaces."""
+    """Return whether a text has a word: as a whole word, or anywhere if its script has no spaces."""
     return word in text if word[0] in UNSPACED else naive_words(word)[0] in naive_words(text)
 
 
 @settings(max_examples=100)
 @given(st.lists(st.text(ALPHABET, max_size=14), min_size=1, max_size=12), st.lists(queries, min_size=1, max_size=6))
 def test_search_finds_what_reading_finds(texts: list[str], asked: list[str]) -> None:
-    """The index proposes every entry in whose text the query is found, and no other is given."""
+    """The index proposes every entry whose text matches, and only matching entries are returned."""
     with tempfile.TemporaryDirectory() as root:
         path = Path(root, "sessions", "s1.jsonl")
         path.parent.mkdir()
@@ -210,7 +210,7 @@ def test_search_finds_what_reading_finds(texts: list[str], asked: list[str]) -> 
     st.text("abeé7ß", min_size=1, max_size=3) | st.text("会话树🙂", min_size=1, max_size=3),
 )
 def test_words_are_found_as_a_naive_reader_finds_them(text: str, word: str) -> None:
-    """Letters as whole words whatever their accents and case, characters of scripts without spaces anywhere."""
+    """Letters match as whole words regardless of accents and case, characters of scripts without spaces anywhere."""
     assert bool(Query(word).find(text)) == naive_holds(word, text)
 
 
@@ -243,7 +243,7 @@ contents = st.one_of(
     st.text(ALPHABET, min_size=1, max_size=3) | st.text(min_size=1, max_size=2),
 )
 def test_a_scan_finds_what_reading_finds(messages: list[Json], needle: str) -> None:
-    """Substrings in every field, whatever characters they are made of, however they were written."""
+    """Substrings in every field are found, with any characters and any JSON escaping."""
     records = [entry("message", f"e{number}", None, message=message) for number, message in enumerate(messages)]
     records = json.loads(json.dumps(records))
     with tempfile.TemporaryDirectory() as root:
@@ -269,7 +269,7 @@ lines = st.lists(
 
 @given(lines.map(b"\n".join) | damaged().map(lambda damage: damage.data), st.integers(1, 50), st.sampled_from([1, 3]))
 def test_plain_lines_are_read_as_the_scanner_reads_them(data: bytes, size: int, version: int) -> None:
-    """Entries and findings are the same, one by one, whether or not the scanner has looked at a line first."""
+    """Entries and findings are the same, whether or not the scanner has read a line first."""
     rows = NativeRows(0, version)
     scanner = Scanner()
     fast = [entry for chunk in chunks_of(data, [size]) for entry in rows.split(scanner.split(chunk))]

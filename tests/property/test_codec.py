@@ -1,4 +1,4 @@
-"""The codec, for any value: one line that decodes to the same value."""
+"""The codec encodes any value as one line that decodes to the same value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ any_text = st.text(st.characters() | st.sampled_from(NASTY), max_size=30)
 @example({"a": 1e16, "b": 1e22, "c": -0.0, "d": [2.0]})
 @example({"\ud83d\ude42": "\ud83d\ude42\ud83d"})
 def test_an_encoded_value_is_one_line_and_decodes_to_an_equal_value(value: Json) -> None:
-    """No raw control character, valid UTF-8, and the value that JavaScript would have."""
+    """The line is valid UTF-8 without raw control characters, and its value equals JavaScript's."""
     line = encode(value)
     assert not any(byte < 0x20 for byte in line)
     line.decode("utf-8", "strict")
@@ -63,7 +63,7 @@ def test_whole_floats_and_tuples_are_written_as_javascript_writes_them(value: Js
 
 @given(json_values, st.sampled_from([math.nan, math.inf, -math.inf]), st.booleans(), st.data())
 def test_nan_and_infinity_are_refused_anywhere(value: Any, number: float, deep: bool, data: st.DataObject) -> None:
-    """Next to any other value, in a list or an object."""
+    """They are refused beside any other value, in a list or an object."""
     hidden: Any = [value, number] if deep else {"x": value, "y": number}
     with pytest.raises(InvalidEntry):
         encode({"a": hidden} if data.draw(st.booleans()) else {"b": [1, hidden, "\ud800"]})
@@ -71,7 +71,7 @@ def test_nan_and_infinity_are_refused_anywhere(value: Any, number: float, deep: 
 
 @given(any_text)
 def test_lone_surrogates_survive_as_escapes(text: str) -> None:
-    """Nothing else is escaped but what JSON requires."""
+    """Only what JSON requires and lone surrogates are escaped."""
     line = encode({"t": text})
     assert as_javascript(decode(line)["t"]) == as_javascript(text)
     whole = as_javascript(text)
@@ -81,7 +81,7 @@ def test_lone_surrogates_survive_as_escapes(text: str) -> None:
 
 @given(any_text)
 def test_replacing_surrogates_changes_nothing_else(text: str) -> None:
-    """The result is valid UTF-8 of the same length, and equal if there was none."""
+    """The result is valid UTF-8 of the same length, and equal if there was nothing to replace."""
     clean = without_surrogates(text)
     clean.encode("utf-8", "strict")
     assert utf16_length(clean) == utf16_length(text)
@@ -91,7 +91,7 @@ def test_replacing_surrogates_changes_nothing_else(text: str) -> None:
 
 @given(any_text, st.integers(0, 40))
 def test_a_cut_is_a_prefix_of_whole_characters(text: str, units: int) -> None:
-    """At most that many units, at most one fewer than possible, never half of a pair."""
+    """The cut is within the limit, at most one unit shorter than possible, and never splits a pair."""
     whole = as_javascript(text)
     cut = utf16_cut(whole, units)
     assert whole.startswith(cut)

@@ -23,7 +23,7 @@ def check(seeds: range) -> None:
     compactions = 0
     for seed in seeds:
         compactions += Run(seed).play()
-    assert compactions > len(seeds)  # else nothing was tested
+    assert compactions > len(seeds)  # otherwise nothing was tested
 
 
 class Run:

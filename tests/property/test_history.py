@@ -1,4 +1,4 @@
-"""Laws of prompt recall, for any text, any query and any change by others."""
+"""Properties of prompt recall for any text, query and change by other programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sessile.storage.history import HistoryStorage
 
 pytestmark = pytest.mark.mission("X23")
 
-# Letters that fold, white space of all kinds, the query language, CJK, and what SQLite cannot hold.
+# Letters with case folding, all kinds of white space, query syntax, CJK, and characters that SQLite cannot store.
 PROMPTS = st.text(max_size=40) | st.text(alphabet="aBé語日 \t\n\x1c\u3000\"'*-+^:(){}%_\\\0\ud800\udfffİß", max_size=40)
 CHANGES = st.lists(
     st.tuples(st.sampled_from(["add", "insert", "update", "delete", "move"]), st.integers(1, 8), PROMPTS), max_size=20
@@ -32,7 +32,7 @@ def fresh() -> Iterator[str]:
 
 @given(prompt=PROMPTS, data=st.data())
 def test_a_prompt_is_found_by_every_prefix_of_each_of_its_words(prompt: str, data: st.DataObject) -> None:
-    """Whatever was typed is found by what any of its words begins with, and by all its words together."""
+    """A prompt is found by a prefix of any of its words, and by all of its words together."""
     with fresh() as path, HistoryStorage(path) as storage:
         storage.add(prompt, prompt)
         entries = storage.get_recent()
@@ -48,7 +48,7 @@ def test_a_prompt_is_found_by_every_prefix_of_each_of_its_words(prompt: str, dat
 
 @given(query=PROMPTS, limit=st.integers() | st.floats())
 def test_no_query_and_no_limit_can_raise(query: str, limit: float) -> None:
-    """Every string is a query, every number is a limit, and a result is always a part of the history."""
+    """Any string and any limit are accepted, and the result is always part of the history."""
     with fresh() as path, HistoryStorage(path) as storage:
         storage.add("git commit -m 'x'")
         storage.add("日本語")
@@ -60,7 +60,7 @@ def test_no_query_and_no_limit_can_raise(query: str, limit: float) -> None:
 
 @given(changes=CHANGES)
 def test_the_index_follows_every_change_by_anybody(changes: list[tuple[str, int, str]]) -> None:
-    """After any mix of our own prompts and changes by other programs the index equals one that is built anew."""
+    """After any mix of own prompts and changes by other programs, the index equals a rebuilt one."""
     statements = {
         "insert": "INSERT OR IGNORE INTO history(id, prompt, created_at) VALUES (:id, :text, 0)",
         "update": "UPDATE history SET prompt = :text WHERE id = :id",
@@ -103,7 +103,7 @@ def test_the_history_is_what_was_typed_without_blanks_and_repetitions(prompts: l
 
 @given(data=st.data())
 def test_no_damage_stops_the_history_or_loses_its_bytes(data: st.DataObject) -> None:
-    """However a file is cut or overwritten, prompts can be added and found, and the old bytes are kept if it is renewed."""
+    """After any cut or overwrite, prompts can be added and found, and the old bytes are kept if the file is replaced."""
     with fresh() as path:
         with HistoryStorage(path) as storage:
             for number in range(60):

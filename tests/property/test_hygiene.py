@@ -44,7 +44,7 @@ WIRES: dict[str, Check] = {
     "router-gemini": (to_openai, refused_by_router),
 }
 
-# Few different ids, so that they collide, repeat and cross; ids of every provider; and what is no id.
+# Few different ids, so that they collide, repeat and cross; ids of every provider; and invalid ids.
 few = st.sampled_from(["a", "a-", "b", "call_1|fc_1", "toolu_01ABCDEFGHIJ", "x" * 45, "", "é", None, 5])
 ids = st.one_of(few, few, few, few, text)
 words = st.sampled_from(["", " ", "\n", "hello", "NO_REPLY", "x\ud800"]) | text
@@ -137,7 +137,7 @@ conversations = st.lists(tool_turns() | messages.map(lambda message: [message]),
 
 @given(conversation=conversations, limit=st.none() | st.integers(1, 4))
 def test_every_provider_takes_what_was_cleaned(conversation: list[Json], limit: int | None) -> None:
-    """Paired, in allowed turns, nothing empty, no lone surrogate."""
+    """Calls are paired, turns are allowed, nothing is empty, and there is no lone surrogate."""
     for policy in POLICIES:
         shape, refused = WIRES.get(policy.name, OPENAI)
         request = shape(clean(conversation, policy, history_limit=limit).messages)
@@ -165,7 +165,7 @@ def test_calls_and_results_stand_side_by_side(conversation: list[Json]) -> None:
 
 @given(conversation=conversations, limit=st.none() | st.integers(0, 4))
 def test_cleaning_what_is_clean_changes_nothing(conversation: list[Json], limit: int | None) -> None:
-    """And adds no notes."""
+    """It also adds no notes."""
     for policy in POLICIES:
         once = clean(conversation, policy, history_limit=limit)
         twice = clean(once.messages, policy, history_limit=limit)

@@ -1,4 +1,4 @@
-"""Whatever a journal holds and however its index came about, the answers are those of a full scan."""
+"""For any journal and any history of its index, the results equal those of a full scan."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ POOL = (
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every row is worth saving, and blocks are so small that every index has many."""
+    """Save every row, and use blocks so small that every index has many."""
     monkeypatch.setattr(index_module, "SAVE_AFTER_ROWS", 1)
     monkeypatch.setattr(index, "_BLOCK", 64)
 
@@ -73,7 +73,7 @@ types = st.sampled_from(
 
 @st.composite
 def entries(draw: st.DrawFn) -> bytes:
-    """One line of any kind; ids come from a small pool, so that they double, and parents from the same."""
+    """Return a line of any kind; ids and parents come from a small pool, so that they repeat."""
     entry: dict[str, Any] = {"type": draw(types)}
     if draw(st.integers(0, 9)):
         entry["id"] = draw(ids)
@@ -102,7 +102,7 @@ ends = st.sampled_from((b"\n", b"\n", b"\n", b"\r\n", b""))
 
 @st.composite
 def journals(draw: st.DrawFn) -> list[bytes]:
-    """A file in the steps in which it grows; steps end anywhere, in the middle of a line too."""
+    """Return a file as a list of growth steps, which may end in the middle of a line."""
     data = b"".join(piece + draw(ends) for piece in draw(pieces))
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=4)))
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
@@ -110,7 +110,7 @@ def journals(draw: st.DrawFn) -> list[bytes]:
 
 @st.composite
 def regular_journals(draw: st.DrawFn) -> list[bytes]:
-    """A sound file: unique ids, parents before children, some of them missing."""
+    """Return a sound file with unique ids and parents before children, some of them missing."""
     lines: list[bytes] = []
     known: list[str] = []
     for number in range(draw(st.integers(0, 25))):
@@ -132,7 +132,7 @@ def regular_journals(draw: st.DrawFn) -> list[bytes]:
 @pytest.mark.promise("P17")
 @given(steps=st.one_of(journals(), regular_journals()))
 def test_every_answer_is_that_of_a_full_scan_with_a_cache_and_without(steps: list[bytes]) -> None:
-    """A handle that grew up with the file, one that loads the cache, and one without any cache all agree with the model."""
+    """A handle that followed the file, one that loads the cache, and one without a cache agree with the model."""
     fs = settled(MemoryFilesystem())
     old = JournalReader(fs, PATH, index_path=INDEX)
     for step in steps:
@@ -151,7 +151,7 @@ def test_every_answer_is_that_of_a_full_scan_with_a_cache_and_without(steps: lis
 def test_appending_through_one_handle_is_seen_by_an_index_saved_by_another(
     steps: list[bytes], new: list[tuple[str, str | None]]
 ) -> None:
-    """One saves, a second appends lines that may be anybody's children or doubles, a third loads what the first saved."""
+    """One handle saves, a second appends lines with any parents or duplicate ids, and a third loads the saved index."""
     fs = settled(MemoryFilesystem(), HEADER + b"\n" + b"".join(steps))
     first = JournalReader(fs, PATH, index_path=INDEX)
     ask(first)
@@ -167,7 +167,7 @@ def test_appending_through_one_handle_is_seen_by_an_index_saved_by_another(
 
 
 def sample_journal() -> bytes:
-    """A sound journal that uses every part of an index."""
+    """Return a sound journal that uses every part of an index."""
     lines = [HEADER]
     parent = None
     for number in range(60):
@@ -185,7 +185,7 @@ def sample_journal() -> bytes:
 
 
 def damaged(data: bytes, rng: Random) -> bytes:
-    """The bytes with a bit flipped, cut off, zeroed, doubled or overwritten somewhere."""
+    """Return the bytes with a bit flipped, or a range cut, zeroed, doubled or overwritten."""
     at = rng.randrange(len(data))
     length = min(rng.choice((1, 4, 64, 1000)), len(data) - at)
     damage = rng.randrange(6)
@@ -205,7 +205,7 @@ def damaged(data: bytes, rng: Random) -> bytes:
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("seed", range(20))
 def test_a_damaged_index_never_gives_a_wrong_answer(seed: int) -> None:
-    """A hundred damages each: nothing raises and every answer is the right one."""
+    """With a hundred damages each, nothing raises and every result is right."""
     rng = Random(seed)
     content = sample_journal()
     fs = settled(MemoryFilesystem(), content)

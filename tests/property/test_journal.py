@@ -1,4 +1,4 @@
-"""Appending and rewriting leave every byte alone that is not theirs."""
+"""Appending and rewriting leave all other bytes unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ contents = st.lists(st.one_of(fragments, st.binary(max_size=8)), max_size=10).ma
     garbage=contents, lines=st.lists(st.sampled_from([*chain("new", "newer"), line("q" * 300)]), min_size=1, max_size=3)
 )
 def test_an_append_adds_its_lines_and_at_most_a_newline(garbage: bytes, lines: list[bytes]) -> None:
-    """Whatever the file holds, it holds the same bytes afterwards, then a newline if one was missing, then the lines."""
+    """The existing bytes are followed by a newline if one was missing, and then by the lines."""
     before = HEADER + b"\n" + garbage
     fs = settled(MemoryFilesystem(), before)
     journal = journal_on(fs)
@@ -44,7 +44,7 @@ def test_an_append_adds_its_lines_and_at_most_a_newline(garbage: bytes, lines: l
 @pytest.mark.promise("P6")
 @given(first=contents, garbage=st.lists(contents, max_size=3))
 def test_an_append_after_bytes_of_others_alters_none_of_them(first: bytes, garbage: list[bytes]) -> None:
-    """Also where they came after opening, half lines among them; what they complete is told as news."""
+    """This holds for bytes that came after opening, including partial lines; completed lines are reported as new."""
     fs = settled(MemoryFilesystem(), HEADER + b"\n" + first)
     journal = journal_on(fs)
     known = len(content_of(fs))
@@ -70,7 +70,7 @@ def test_an_append_after_bytes_of_others_alters_none_of_them(first: bytes, garba
 @pytest.mark.promise("P16")
 @given(garbage=contents, old=st.integers(0, 20), new=st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")))
 def test_rewriting_changes_the_edited_line_and_no_other_byte(garbage: bytes, old: int, new: bytes) -> None:
-    """Garbage, line ends and untouched lines stay byte for byte, wherever the edited line lies."""
+    """Garbage, line ends and other lines are unchanged, wherever the edited line is."""
     before = HEADER + b"\n" + garbage
     lines = [item for item in scan(before) if isinstance(item, Line)][1:]
     fs = settled(MemoryFilesystem(), before)

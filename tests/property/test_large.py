@@ -17,7 +17,7 @@ from sessile.core.large import FULL, blob_refs, may_hold_refs, resolve, restore,
 from sessile.core.text import utf16_length
 from strategies import NASTY, as_javascript, json_values
 
-LIMIT = 100  # instead of 500,000: the rules are the same, and many more entries can be tried
+LIMIT = 100  # instead of 500,000: the rules are the same, and more entries can be tested
 SMALL_IMAGE = 40
 
 short = st.text(NASTY, max_size=6)

@@ -1,4 +1,4 @@
-"""The scanner, for any bytes: every byte is accounted for, nothing is invented, neighbours of damage survive."""
+"""The scanner, for any bytes: every byte is accounted for, no entry is made up, and lines beside damage survive."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def test_an_undamaged_journal_is_read_whole_and_without_findings(lines: list[byt
 @pytest.mark.promise("P18")
 @given(damaged())
 def test_lines_outside_the_damage_are_all_read(damage: Damage) -> None:
-    """Whatever happens to one range of a file, every line that it does not touch is still an entry.
+    """Every line outside one damaged range of a file is still an entry.
 
-    Spaces that came to stand beside it belong to its line now.
+    Spaces beside the range belong to the damaged line.
     """
     read = Counter(item.raw.strip(b" \t\r") for item in assert_accounted(damage.data) if isinstance(item, Line))
     missing = Counter(damage.untouched) - read

@@ -1,4 +1,4 @@
-"""For any sequence of operations: memory behaves as the disk does, and no crash loses what was synced."""
+"""For any sequence of operations, memory behaves like the disk, and no crash loses synced data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Slot(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One call; paths are below the root, descriptors are slots."""
+    """A call; paths are below the root, descriptors are slots."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -52,7 +52,7 @@ operations = st.one_of(
 
 
 class Driver:
-    """Runs operations on one file system and tells what came out in terms that another one can be held to."""
+    """Runs operations on a file system and returns comparable results."""
 
     def __init__(self, filesystem: Filesystem, root: str) -> None:
         self.filesystem = filesystem
@@ -73,7 +73,7 @@ class Driver:
         return self._described(result) if operation.method in ("lstat", "fstat") else result
 
     def tree(self, folder: str = "") -> dict[str, object]:
-        """All that is there: every path with what it is and holds."""
+        """Return every path with its type and content."""
         found: dict[str, object] = {}
         for name in self.filesystem.names(self.root + folder or "/"):
             path = f"{folder}/{name}"
@@ -91,20 +91,20 @@ class Driver:
 
     def _actual(self, argument: Any) -> Any:
         if isinstance(argument, Slot):
-            # No descriptor at all is a bad descriptor.
+            # Without an open descriptor, use an invalid one.
             return self.descriptors[argument.number % len(self.descriptors)] if self.descriptors else 1_000_000
         return self.root + argument if isinstance(argument, str) else argument
 
     def _described(self, info: Stat) -> tuple[int, ...]:
         if stat.S_ISDIR(info.st_mode):
-            # The size of a folder and its number of names mean nothing outside the file system that says them.
+            # The size and link count of a folder depend on the file system.
             return (info.st_mode, info.st_uid)
         return (info.st_mode, info.st_uid, info.st_size, info.st_nlink)
 
 
 @given(st.lists(operations, max_size=40))
 def test_memory_answers_as_the_disk_does(sequence: list[Operation]) -> None:
-    """Every result, every error number and the whole tree in the end are the same."""
+    """Every result, every error number and the final tree are the same."""
     with tempfile.TemporaryDirectory() as folder:
         memory = MemoryFilesystem()
         memory.mkdir("/root")
@@ -120,7 +120,7 @@ def test_memory_answers_as_the_disk_does(sequence: list[Operation]) -> None:
 
 @given(st.lists(operations, max_size=40), st.integers(), st.sampled_from(CrashModel))
 def test_a_synced_tree_survives_whole(sequence: list[Operation], seed: int, model: CrashModel) -> None:
-    """After syncing every file and folder, each crash state is exactly the tree, and so is a killed one."""
+    """A kill keeps the whole tree, and so does a crash after every file and folder was synced."""
     filesystem = CrashableFilesystem()
     driver = Driver(filesystem, "")
     for operation in sequence:
@@ -138,7 +138,7 @@ def test_a_synced_tree_survives_whole(sequence: list[Operation], seed: int, mode
 def test_a_crash_state_is_a_sound_tree_of_things_that_were(
     sequence: list[Operation], seed: int, model: CrashModel
 ) -> None:
-    """No path is there that never was, counts of names are right, and the state works on as a file system."""
+    """Every path existed before, link counts are right, and the state is a working file system."""
     filesystem = CrashableFilesystem()
     driver = Driver(filesystem, "")
     inodes = {filesystem.lstat("/").st_ino}
@@ -158,7 +158,7 @@ def test_a_crash_state_is_a_sound_tree_of_things_that_were(
 
 
 class Step(NamedTuple):
-    """One step of a program that keeps two logs, in folders that it may or may not sync."""
+    """A step of a program that writes two logs in folders that it may or may not sync."""
 
     action: str
     path: str
@@ -177,7 +177,7 @@ steps = st.builds(
 
 
 class Ledger:
-    """An independent account of what must survive: which bytes of which inode, and which names for certain."""
+    """An independent model of what must survive: bytes of inodes, and certain names."""
 
     def __init__(self) -> None:
         self.filesystem = CrashableFilesystem()
@@ -224,7 +224,7 @@ class Ledger:
 
 @given(st.lists(steps, max_size=30), st.integers())
 def test_no_crash_loses_what_was_synced(program: list[Step], seed: int) -> None:
-    """Certain names keep their inode, synced bytes stay, the rest is what the model says: prefix, zeros or garbage."""
+    """Certain names keep their inode, synced bytes stay, and the rest is a prefix, zeros or garbage, as documented."""
     ledger = Ledger()
     for step in program:
         ledger.take(step)
@@ -251,7 +251,7 @@ def test_no_crash_loses_what_was_synced(program: list[Step], seed: int) -> None:
 def test_a_file_that_was_certain_is_still_somewhere_unless_removed(
     program: list[Step], seed: int, model: CrashModel
 ) -> None:
-    """Renaming alone never makes a file vanish, whatever was synced in between: it has its old name or a later one."""
+    """A rename never makes a file vanish, whatever was synced in between: it has its old name or a later one."""
     ledger = Ledger()
     put(ledger.filesystem, "/a", b"kept")
     ledger.filesystem.sync_directory("/")

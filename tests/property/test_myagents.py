@@ -1,4 +1,4 @@
-"""Laws of MyAgents' formats and folder."""
+"""Properties of MyAgents' formats and folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ garbage = st.binary(max_size=20) | st.sampled_from([b"{", b'{"id":"9"', b"[]", b
 @pytest.mark.mission("M3")
 @given(lists, st.lists(st.integers(1, 3), max_size=4))
 def test_what_is_saved_is_read_however_it_was_cut_into_saves(spoken: list[Json], cuts: list[int]) -> None:
-    """Append, then read: the same messages in the same order, each once; members that are unknown are left out."""
+    """Appended messages are read in the same order, each once; unknown members are left out."""
     store = begun(folder())
     end = 0
     for cut in [*cuts, len(spoken)]:
@@ -65,7 +65,7 @@ def test_what_is_saved_is_read_however_it_was_cut_into_saves(spoken: list[Json],
 @pytest.mark.mission("M4")
 @given(lists, st.integers(0, 6), st.lists(st.booleans(), min_size=6, max_size=6))
 def test_statistics_kept_message_by_message_equal_a_recount(spoken: list[Json], late: int, busy: list[bool]) -> None:
-    """Whether the index was busy at times or not, and with usage that arrives late."""
+    """This holds if the index was busy at times, and with usage that arrives late."""
     store = begun(folder())
     for number in range(len(spoken)):
         if busy[number]:
@@ -85,7 +85,7 @@ def test_statistics_kept_message_by_message_equal_a_recount(spoken: list[Json], 
 @pytest.mark.mission("M4")
 @given(counted, counted)
 def test_tallies_add_up(first: list[Json], second: list[Json]) -> None:
-    """Counting in two parts or at once gives the same."""
+    """Counting in two parts gives the same result as counting at once."""
     one, two = [Message(each) for each in first], [Message(each) for each in second]
     assert types.add(types.recount(one), types.tally(two)) == types.recount([*one, *two])
     assert types.tally([*one, *two]).minus(types.tally(two)) == types.tally(one)
@@ -96,7 +96,7 @@ def test_tallies_add_up(first: list[Json], second: list[Json]) -> None:
 def test_every_message_between_garbage_is_read_and_every_byte_accounted_for(
     lines: list[bytes], sizes: list[int]
 ) -> None:
-    """Rows and findings do not overlap, and what is in neither is a line end, a space or a byte order mark."""
+    """Rows and findings do not overlap, and other bytes are line ends, spaces or byte order marks."""
     data = b"\n".join(lines)
     items = list(scan(chunks_of(data, sizes)))
     assert items == list(scan([data]))
@@ -124,7 +124,7 @@ def _is_object(raw: bytes) -> bool:
 @pytest.mark.mission("M6")
 @given(st.lists(messages.map(encode_row), max_size=4), st.data())
 def test_an_append_behind_any_torn_end_is_read(lines: list[bytes], data: st.DataObject) -> None:
-    """Wherever the last row was cut; what was whole before stays."""
+    """The last row may be cut anywhere, and complete rows before it stay."""
     whole = b"".join(raw + b"\n" for raw in lines)
     cut = data.draw(st.integers(0, len(whole)))
     fs = MemoryFilesystem()
@@ -140,7 +140,7 @@ def test_an_append_behind_any_torn_end_is_read(lines: list[bytes], data: st.Data
 
 @given(json_values)
 def test_content_of_ours_comes_back_from_theirs(value: Any) -> None:
-    """A text never turns into blocks, and blocks never into a text, except for one plain text."""
+    """A text stays a text or becomes one text block, and blocks are the same after a round trip."""
     if isinstance(value, str):
         stored = decode_content(to_stored(value))
         assert stored == value or stored == [{"type": "text", "text": value}]
@@ -152,7 +152,7 @@ def test_content_of_ours_comes_back_from_theirs(value: Any) -> None:
 @pytest.mark.mission("M1")
 @given(st.lists(json_values, max_size=5))
 def test_an_index_is_read_as_it_was_written_byte_for_byte(values: list[Any]) -> None:
-    """Rows of any shape survive; writing again changes nothing."""
+    """Rows of any shape survive, and writing again changes nothing."""
     data = render(
         [
             row_of(value) if isinstance(value, dict) else parse(b"[" + encode({"x": value})[5:-1] + b"]").rows[0]
@@ -168,7 +168,7 @@ def test_an_index_is_read_as_it_was_written_byte_for_byte(values: list[Any]) -> 
 @pytest.mark.mission("M5")
 @given(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1), st.data())
 def test_a_cut_index_gives_every_row_that_is_whole(names: list[str], data: st.DataObject) -> None:
-    """And never says that it is sound."""
+    """It is never reported as sound."""
     whole = render([row_of(row(name, stats={"messageCount": 1})) for name in names])
     cut = data.draw(st.integers(0, len(whole) - 1))
     parsed = parse(whole[:cut])

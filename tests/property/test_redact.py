@@ -1,4 +1,4 @@
-"""Redaction of any text and any JSON value with any secret anywhere in it."""
+"""Redaction of any text and any JSON value with a secret anywhere in it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def drawn(sample: str, seed: int) -> str:
 
 
 secrets = st.builds(drawn, st.sampled_from(SAMPLES), st.integers(0, 2**32))
-# What is left of secrets, what stands around them, and what redaction itself writes.
+# Remains of secrets, the text around them, and placeholders of redaction itself.
 shards = st.sampled_from(
     (
         *("ghp_", "sk-", "sk-ant-", "eyJ", ".", "token=", "password: '", "://u:", "@h", "Bearer ", "Authorization: "),
@@ -55,7 +55,7 @@ texts = st.lists(secrets | halves | shards | st.text(NASTY, max_size=5) | st.tex
 @example("ghp_" * 30)
 @example("token=token=" + "a1" * 20)
 def test_redacting_again_changes_nothing_and_nothing_is_found_any_more(text: str) -> None:
-    """By the same redactor, by another one, and by a scan."""
+    """This holds for the same redactor, another one, and a scan."""
     for groups in ((SECRET,), BOTH):
         redactor = Redactor(groups=groups)
         once = redactor.redact(text)
@@ -72,7 +72,7 @@ def test_text_outside_of_secrets_is_untouched(text: str) -> None:
     redacted = redactor.redact(text)
     behind = {seen.placeholder: secret for secret, seen in redactor._seen.items()}
     restored = redacted
-    while PLACEHOLDER.search(restored):  # a secret may itself have held one
+    while PLACEHOLDER.search(restored):  # a secret may have contained a placeholder
         restored = PLACEHOLDER.sub(lambda match: behind[match.group()], restored)
     assert restored == text
 
@@ -105,7 +105,7 @@ def test_a_secret_is_found_wherever_it_is_written(sample: str, seed: int, embed:
     """In JSON, nested JSON, shells, tables, other scripts, colours and numbered lines."""
     text = drawn(sample, seed)
     found = find_secrets(text)
-    assume(found)  # a draw may look like a word; how seldom is measured elsewhere
+    assume(found)  # a generated secret may look like a word; how rarely is measured elsewhere
     secret = text[found[0].start : found[0].end]
     redacted = Redactor().redact(embed(text))
     assert PLACEHOLDER.search(redacted)

@@ -1,4 +1,4 @@
-"""Whatever is done to a session, in whatever order: what it shows is what its file says, and no line is ever lost."""
+"""After any sequence of operations, a session shows the content of its file, and no line is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Lines = list[bytes]
 
 
 class Run:
-    """One session under test, with the lines that its file had before the last step."""
+    """A session under test, with the lines of its file before the last step."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -37,12 +37,12 @@ class Run:
         return lines_of(self.session.path)
 
     def pick(self, number: int) -> str | None:
-        """An entry of the user's, or `None` in an empty session."""
+        """Return the id of an entry, or `None` in an empty session."""
         ids = [entry.id for entry in self.session.get_entries()]
         return ids[number % len(ids)] if ids else None
 
     def step(self, name: str, number: int) -> Lines:
-        """Do one thing; gives the lines that may have changed by it."""
+        """Run one operation and return the lines that it may have changed."""
         before = self.lines
         changed = getattr(self, name)(number)
         ours = len(self.lines) > len(before) and name != "garbage"
@@ -121,16 +121,16 @@ class Run:
         self.session.rewrite_entries(lambda entry: {**entry, "n": number} if entry.id == target else None)
         return changed
 
-    # -- others
+    # -- other writers
 
     def elsewhere(self, number: int) -> None:
-        """Another process appends through a handle of its own."""
+        """Append from another process with its own handle."""
         self.foreign += 1
         with store_at(self.root, random=numbered(f"other {self.foreign}")).open(self.session.path) as other:
             other.append_message(user(f"other {number}"))
 
     def pi(self, number: int) -> None:
-        """Another program hangs an entry from the last line, which may be a marker of ours."""
+        """Append an entry below the last line, which may be our marker, as another program does."""
         self.foreign += 1
         records = load_entries_from_file(self.session.path)[1:]
         append_raw(self.session.path, said(f"pi{self.foreign}", records[-1]["id"] if records else None))
@@ -139,7 +139,7 @@ class Run:
         append_raw(self.session.path, "not json " + "x" * number)
 
     def reopen(self, number: int) -> None:
-        """Close and open again: the leaf is where it was, unless others have appended since."""
+        """Close and reopen: the leaf is the same unless others have appended."""
         leaf = self.session.leaf_id
         self.session.close()
         self.foreign += 1
@@ -153,7 +153,7 @@ STEPS = [name for name in vars(Run) if not name.startswith("_") and name not in 
 
 
 def resolved(store: Store, path: str) -> list[dict[str, Any]]:
-    """The entries of a file as a session decodes them: images are put back."""
+    """Return the entries of a file as a session decodes them, with images restored."""
     return [large.resolve(entry, store.blobs.get, lambda _: None) for entry in load_entries_from_file(path)[1:]]
 
 
@@ -169,14 +169,14 @@ def check_context(run: Run) -> None:
 
 
 def check_lines(before: Lines, after: Lines, changed: Lines) -> None:
-    """Every line that was there is there, byte for byte and in order, except those that were to be changed."""
+    """Assert that all lines are unchanged and in order, except those that the step may change."""
     assert len(after) >= len(before)
     for old, new in zip(before, after, strict=False):
         assert new == old or old in changed
 
 
 def check_markers(session: Session) -> None:
-    """Markers are nowhere to be seen, and no entry of ours hangs from one."""
+    """Assert that markers are hidden and that none of our entries is a child of one."""
     records = load_entries_from_file(session.path)[1:]
     markers = {record["id"] for record in records if record.get("customType") == MARKER}
     assert session.leaf_id not in markers
@@ -189,7 +189,7 @@ def check_markers(session: Session) -> None:
 @pytest.mark.mission("X12")
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), min_size=1, max_size=14))
 def test_a_session_shows_what_its_file_says_after_any_steps(steps: list[tuple[str, int]]) -> None:
-    """The context that grew equals the one built from the file and that of a fresh handle; unchanged lines are unchanged."""
+    """The incremental context equals the one built from the file and that of a new handle; other lines are unchanged."""
     with tempfile.TemporaryDirectory() as root:
         run = Run(root)
         run.session.context()

@@ -26,7 +26,7 @@ def model_parents(given_nodes: list[Node]) -> list[int]:
     for node in given_nodes:
         named = [n for n, other in enumerate(given_nodes) if node.parent_id and other.id == node.parent_id]
         parent.append(named[-1] if named and node.parent_id != node.id else NOWHERE)
-    for number in range(len(parent)):  # cut circles at their earliest entry
+    for number in range(len(parent)):  # cut cycles at their earliest entry
         at = parent[number]
         while at > number and at != NOWHERE:
             seen = {at}
@@ -53,7 +53,7 @@ def model_path(given_nodes: list[Node], parent: list[int], number: int) -> list[
 @pytest.mark.promise("P20")
 @given(nodes)
 def test_the_tree_equals_the_model(given_nodes: list[Node]) -> None:
-    """Paths, children, heads, roots and common ancestors of any list of entries."""
+    """Paths, children, heads, roots and common ancestors are compared for any list of entries."""
     tree = Tree(given_nodes)
     parent = model_parents(given_nodes)
     paths = [model_path(given_nodes, parent, number) for number in range(len(given_nodes))]
@@ -216,7 +216,7 @@ def model_context(entries: list[Json], leaf: str | None) -> dict[str, Any]:
 @pytest.mark.promise("P19")
 @given(sessions, st.none() | ids | st.just("missing"))
 def test_the_context_equals_the_model(entries: list[Json], leaf: str | None) -> None:
-    """Any tree, any leaf, all kinds, compactions, edits and resets in any order."""
+    """Trees have any leaf, all kinds, and compactions, edits and resets in any order."""
     context = build_session_context(entries, leaf)
     assert {
         "messages": context.messages,

@@ -1,4 +1,6 @@
-"""Laws of an import: nothing is lost or doubled, everything is accounted for, and doing it again changes nothing."""
+"""Properties of an import: nothing is lost or duplicated, everything is accounted for, and repeating it changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ KEYS = [
 
 
 class State(NamedTuple):
-    """What lies in the folder of a gateway."""
+    """The files in the folder of a gateway."""
 
     files: dict[str, bytes]
     entries: dict[str, Json]
@@ -45,7 +47,7 @@ class State(NamedTuple):
 
 @st.composite
 def states(draw: st.DrawFn) -> State:
-    """Transcripts of a few sessions with topics and archives, some torn or without header, and keys that lead anywhere."""
+    """Return transcripts with topics and archives, some torn or without a header, and keys with any target."""
     files = {}
     for _ in range(draw(st.integers(0, 5))):
         name = transcript_name(draw(st.sampled_from(IDS)), draw(st.sampled_from([None, None, 7, "a/b"])))
@@ -64,7 +66,7 @@ def states(draw: st.DrawFn) -> State:
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> list[Json | str]:
-    """The lines of one file; files of one session share some of their entries."""
+    """Return the lines of one file; files of one session share some of their entries."""
     names = draw(st.lists(st.sampled_from("abcdef"), max_size=4, unique=True))
     head, *rest = talk("s", *names)
     odd: list[Json | str] = draw(
@@ -80,7 +82,7 @@ def put(fs: MemoryFilesystem, state: State) -> None:
 
 
 def content(fs: MemoryFilesystem, folder: str) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return every file below a folder with its content."""
     found: dict[str, bytes] = {}
     for name in fs.names(folder) if atomic.exists(fs, folder) else ():
         path = f"{folder}/{name}"
@@ -96,7 +98,7 @@ def run(store: Store, deleted: bool) -> ImportReport:
 
 
 def ids(data: bytes) -> set[str]:
-    """The ids of the entries of a file."""
+    """Return the ids of the entries of a file."""
     found = set()
     for line in data.splitlines():
         try:
@@ -109,7 +111,7 @@ def ids(data: bytes) -> set[str]:
 
 @given(states(), st.booleans())
 def test_an_import_accounts_for_every_file_key_and_entry(state: State, deleted: bool) -> None:
-    """Each file is in one session or left out with a reason, each key is bound, each entry is counted and there."""
+    """Each file is in one session or skipped with a reason, each key is bound, and each entry is counted and present."""
     fs = MemoryFilesystem()
     put(fs, state)
     before = content(fs, "/state")
@@ -137,7 +139,7 @@ def test_an_import_accounts_for_every_file_key_and_entry(state: State, deleted: 
 def test_importing_again_changes_nothing_and_importing_more_keeps_what_was_there(
     state: State, later: State, deleted: bool
 ) -> None:
-    """Whatever the source has become meanwhile, no entry that was imported goes away."""
+    """No imported entry is removed, however the source has changed."""
     fs = MemoryFilesystem()
     put(fs, state)
     store = store_at("/ours", fs=fs)
@@ -168,7 +170,7 @@ names = st.sampled_from(["s1", "0192aaaa-bbbb", "boot-17", "a_b", "probe-x", "Ä
 def test_a_name_of_a_transcript_survives_being_written_and_read(
     session_id: str, topic: str | int | None, reason: Any
 ) -> None:
-    """Whatever the topic: its id, its topic and why it was archived come back."""
+    """Id, topic and reason of the archive are restored for any topic."""
     name = transcript_name(session_id, topic)
     assert "/" not in name
     whole = name if reason is None else archive_name(name, reason, "2026-02-03T10:00:00.000Z")

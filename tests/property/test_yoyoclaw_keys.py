@@ -1,4 +1,4 @@
-"""Laws of session keys: texts and structures are two forms of one thing."""
+"""Properties of session keys: the text and the structure of a key are equivalent."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.mission("Y3")
 WORDS = [pattern.shape.split(":")[0] for pattern in PATTERNS if "{" not in pattern.shape.split(":")[0]]
 WORDS += ["agent", "channel", "room", "slash", "thread", "topic", "run", "heartbeat", "openai-user", "node-1"]
 WORDS += ["%", "%3A", "%25", "a:b", ":", "a%3Athread%3Ab", "Ä", "🙂", "x"]
-# Ids made of the very words that mean something, of colons and of quotes, and of anything else.
+# Ids made of reserved words, colons, quotes and any other characters.
 nasty = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(":".join) | st.text(min_size=1, max_size=8)
 names = st.sampled_from(["telegram", "matrix", "signal", "slack"])
 
 
 @st.composite
 def keys(draw: st.DrawFn) -> SessionKey:
-    """A key of any row of the table, with any ids."""
+    """Return a key of any row of the table, with any ids."""
     pattern = draw(st.sampled_from(PATTERNS))
     members: dict[str, object] = {"kind": pattern.kind, "legacy": pattern.legacy}
     if not pattern.bare:
@@ -47,7 +47,7 @@ def keys(draw: st.DrawFn) -> SessionKey:
 
 @given(keys())
 def test_a_key_survives_being_written_and_read(key: SessionKey) -> None:
-    """Whatever its ids hold. Only a session with a free name can have that of a kind, and then nothing is written."""
+    """This holds for any ids; only a named session whose name is reserved is refused."""
     try:
         text = render_key(key)
     except InvalidId:
@@ -58,7 +58,7 @@ def test_a_key_survives_being_written_and_read(key: SessionKey) -> None:
 
 @given(nasty | st.tuples(st.sampled_from(["main", "ops", ""]), nasty).map(lambda pair: f"agent:{pair[0]}:{pair[1]}"))
 def test_a_text_survives_being_read_and_written(text: str) -> None:
-    """Everything that is accepted comes back, character by character; what is refused is malformed by its shape."""
+    """Every accepted text is restored exactly; only empty and malformed ones are refused."""
     try:
         key = parse_key(text)
     except InvalidId:
@@ -69,14 +69,14 @@ def test_a_text_survives_being_read_and_written(text: str) -> None:
 
 @given(nasty.map(lambda rest: f"agent:main:{rest}") | keys().filter(lambda key: key.kind != "named").map(str))
 def test_the_one_spelling_of_a_key_is_its_own(text: str) -> None:
-    """Normalising twice is normalising once."""
+    """Normalising is idempotent."""
     normal = normalize_key(text)
     assert normalize_key(normal) == normal
 
 
 @given(keys().filter(lambda key: key.kind != "named"))
 def test_parents_of_threads_lie_nearer_to_the_root(key: SessionKey) -> None:
-    """A parent is a key of the same chat with one suffix less, and there is an end."""
+    """A parent is a key of the same chat with one suffix less, and the chain ends."""
     above = parent_of(key)
     steps = 0
     while above is not None:
