@@ -69,8 +69,8 @@ def pages() -> dict[Path, str]:
 
 
 def _cli() -> Iterator[str]:
-    yield "# The command\n"
-    yield "Made from the code by `tests/reference.py`; a test compares.\n"
+    yield "# Command line\n"
+    yield "Generated from the code by `python tests/reference.py`; a test compares.\n"
     about = (inspect.getdoc(app) or "").partition("\n\n")[2].rstrip()
     yield "Exit codes:\n\n```text\n" + inspect.cleandoc(about) + "\n```\n"
     told = (inspect.getdoc(output) or "").split("\n\n")
@@ -94,11 +94,11 @@ def _cli() -> Iterator[str]:
 
 
 def _stores() -> Iterator[str]:
-    yield "# The stores of other agents\n"
+    yield "# Stores of other agents\n"
     yield (
-        "What `Store`, `import_session` and the command use to read and write the files of Claude Code, MyAgents and OpenClaw, "
-        "for programs that stand in for one of them. [How it is used](../howto/write-other-agents-files.md). "
-        "Made from the code by `tests/reference.py`; a test compares.\n"
+        "Classes that read and write the files of Claude Code, MyAgents and OpenClaw as these programs do, for programs that "
+        "replace one of them. See [the guide](../howto/write-other-agents-files.md). "
+        "Generated from the code by `python tests/reference.py`; a test compares.\n"
     )
     for module, names in STORES.items():
         yield f"## {module}\n\n{(inspect.getdoc(import_module(module)) or '').splitlines()[0]}\n"

@@ -43,11 +43,11 @@ class Table(NamedTuple):
 def config_page() -> Iterator[str]:
     """Yield every key and every environment variable."""
     yield "# Configuration\n"
-    yield "Made from the code by `tests/reference.py`; a test compares.\n"
+    yield "Generated from the code by `python tests/reference.py`; a test compares.\n"
     yield (
         "The command line and the gateway read `config.toml` (or `config.json`) in the store, or the file that `--config` names. "
-        "The library reads no file and no variable. A key that nobody knows has no effect and is told; a value that cannot be "
-        "meant is refused with its key. Where the default is empty, the meaning says what holds.\n"
+        "The library reads neither files nor variables. An unknown key has no effect and is reported; an invalid value is an "
+        "error that names its key. Where the default is empty, the meaning describes it.\n"
     )
     for table in tables():
         yield f"## {table.place}\n\n{table.about}\n"
@@ -137,7 +137,7 @@ def _one(option: Any) -> str:
 
 def _default(field: Any) -> str:
     if field.required:
-        return "must be said"
+        return "required"
     default = field.default
     if default is None or default is msgspec.NODEFAULT or isinstance(default, msgspec.Struct) or default in ((), ""):
         return ""
@@ -151,19 +151,19 @@ def _default(field: Any) -> str:
 def errors_page() -> Iterator[str]:
     """Yield every error with its meaning, its remedy, its exit code and its HTTP status."""
     yield "# Errors\n"
-    yield "Made from the code by `tests/reference.py`; a test compares.\n"
+    yield "Generated from the code by `python tests/reference.py`; a test compares.\n"
     tree = (inspect.getdoc(errors) or "").split("\n\n")[1]
     yield f"```text\n{inspect.cleandoc(tree)}\n```\n"
     yield (
-        "Catch the class that you can do something about; those on the left stand for all behind them. Each has `message`, "
-        "`path` (the file that it is about) and `hint` (what a person can do here and now). The command prints message and hint "
-        'on stderr and ends with the exit code; with `--json` it prints `{"error": …}`. HTTP answers with a problem document '
-        "(RFC 9457), which holds no path.\n"
+        "Catch the class that you can handle; a class on the left includes all classes below it. Every error has a `message`, a "
+        "`path` (the file concerned, if any) and a `hint` (what the user can do). The command prints message and hint on stderr "
+        'and exits with the exit code; with `--json` it prints `{"error": …}`. The gateway answers with a problem document '
+        "(RFC 9457), which has no path.\n"
     )
-    yield "| error | what it means | what to do | exit code | HTTP |\n|---|---|---|---|---|"
+    yield "| error | meaning | remedy | exit code | HTTP |\n|---|---|---|---|---|"
     ours = [kind for kind in _tree(errors.SessileError) if kind.__module__ == errors.__name__]
     yield from map(_row, ours)
-    yield "\n## Of the gateway and its client\n\n| error | what it means | what to do | exit code | HTTP |\n|---|---|---|---|---|"
+    yield "\n## Gateway and client\n\n| error | meaning | remedy | exit code | HTTP |\n|---|---|---|---|---|"
     surfaces = (asgi.__name__, problems.__name__, gateway.__name__)
     yield from map(_row, sorted((kind for kind in _tree(errors.SessileError) if kind.__module__ in surfaces), key=str))
 

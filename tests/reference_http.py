@@ -17,12 +17,13 @@ def http_page() -> Iterator[str]:
     """Yield every operation, then every schema."""
     told = openapi_document()
     yield "# HTTP\n"
-    yield "Made from the gateway's own `GET /v1/openapi.json` by `tests/reference.py`; a test compares.\n"
+    yield "Generated from `GET /v1/openapi.json` by `python tests/reference.py`; a test compares.\n"
     yield (
-        "Every request needs `Authorization: Bearer TOKEN`, but for those that are called open. Bodies and answers are JSON in "
-        "UTF-8. What is not documented is refused by name. A name in a query that takes a list may stand several times.\n\n"
-        "Errors are problem documents (RFC 9457, `Problem` below); [errors.md](errors.md) lists them. Any operation may answer "
-        "400, 401, 403, 408, 422, 429, 431 and 507, one with a body also 413 and 415; below stand the others.\n"
+        "Every request needs `Authorization: Bearer TOKEN`, except for operations marked as open. Bodies and responses are JSON "
+        "in UTF-8. Undocumented parameters and members are rejected by name. A query parameter that takes a list may be "
+        "repeated.\n\n"
+        "Errors are problem documents (RFC 9457, `Problem` below), listed in [errors.md](errors.md). Any operation may return "
+        "400, 401, 403, 408, 422, 429, 431 and 507, and one with a body also 413 and 415; other responses are listed below.\n"
     )
     yield "## Operations\n\n| | | |\n|---|---|---|"
     for path, method, operation in _operations(told):
@@ -67,7 +68,7 @@ def _operation(path: str, method: str, operation: Json) -> Iterator[str]:
         for status, answer in operation["responses"].items()
         if status not in usual
     ]
-    yield f"Answers: {'; '.join(answers)}.\n"
+    yield f"Responses: {'; '.join(answers)}.\n"
 
 
 def _contents(content: Json) -> str:

@@ -27,11 +27,11 @@ LAYERS = {  # from the bottom up; modules in no folder belong to the package
 
 def modules_page() -> Iterator[str]:
     """Yield the lines of the page."""
-    yield "# The map of the code\n"
+    yield "# Modules\n"
     yield "Generated from the code by `python tests/reference.py`; a test compares.\n"
     there = sorted(path for path in SOURCE.rglob("*.py") if path.stem not in ("__init__", "__main__"))
     for layer, about in LAYERS.items():
-        yield f"## {layer or 'The package'}\n\n{about}\n\n| module | what it is for |\n|---|---|"
+        yield f"## {layer or 'The package'}\n\n{about}\n\n| module | purpose |\n|---|---|"
         for path in there:
             name = path.relative_to(SOURCE).with_suffix("").as_posix()
             first = name.split("/")[0]
