@@ -343,8 +343,9 @@ def test_values_that_are_no_json_are_shown_all_the_same() -> None:
         for _ in range(depth):
             deep = [deep]
         text = Elements(entry_html(shown(Data("d", deep)))).text
-        assert ("[" * 100 in re.sub(r"\s", "", text)) is (depth < 5000)
-        assert ("cannot be written as JSON" in text) is (depth == 5000)
+        is_json = "[" * 100 in re.sub(r"\s", "", text)
+        assert is_json is not ("cannot be written as JSON" in text)
+        assert is_json or depth == 5000  # how deep JSON may be depends on the release of Python
     assert "\\ud800" in entry_html(shown(Data("d", {"a": "\ud800"})))
 
 

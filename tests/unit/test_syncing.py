@@ -11,7 +11,7 @@ import pytest
 
 from builders import assistant, user
 from faults.failing import FaultyFilesystem, Kill, Killed
-from sessile import Library, Session, Store, sync
+from sessile import Session, Store, sync
 from sessile.agents.openclaw.binding_store import own_bindings
 from sessile.agents.openclaw.entries import SessionEntry
 from sessile.demo.corpus import make_demo
@@ -169,10 +169,10 @@ def test_drafts_stay_where_they_are(source: Store, target: Store) -> None:
 
 def test_pins_come_along(source: Store, target: Store) -> None:
     """Pins of the target stay."""
-    Library(source).pins.add("a")
-    Library(target).pins.add("b")
+    source.pins.add("a")
+    target.pins.add("b")
     list(sync(source, target))
-    assert set(Library(target).pins.names()) == {"a", "b"}
+    assert set(target.pins.names()) == {"a", "b"}
 
 
 def test_a_preview_writes_nothing(source: Store, target: Store) -> None:

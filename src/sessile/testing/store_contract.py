@@ -1010,7 +1010,7 @@ class StoreContract(StoreAppendingContract):
             library.catch_up("index")
             assert [hit.entry_id for hit in library.search("zebra").hits] == [new]
             library.pins.add(session.id)
-            assert Library(store).pins.names() == [session.id]
+            assert store.pins.names() == [session.id]
             store.delete(session.id)
             library.catch_up("index")
             assert (list(library.list().rows), list(library.search("zebra").hits)) == ([], [])
