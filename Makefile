@@ -1,15 +1,15 @@
-# Every target sets up what it needs in .venv; nothing is installed by hand.
+# Every target installs what it needs into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
-# Each worker takes tests that stand together, so that what they share is made once; who has none left takes from the other.
+# Workers take neighbouring tests, so that shared fixtures are made once; an idle worker steals tests from the other.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
-# Tests start hundreds of processes: none of them compiles anything, nor writes what it compiled where disks are made to fail.
+# Tests start hundreds of processes: compile first, so that none of them writes bytecode while a disk is made to fail.
 COMPILE := $(BIN)/python -m compileall -q -j $(WORKERS) src tests
 
 .PHONY: run test lint house newest bench faults mutants peers screens clean
 
-# The gateway, on your own store; while that is empty, on made-up sessions in the cache folder. PORT=0 takes a free port.
+# Start the gateway on your own sessions, or on the demo if there are none. PORT=0 selects a free port.
 run: .venv/gateway.stamp
 	@exec $(BIN)/sessile serve --or-demo $(if $(PORT),--port $(PORT))
 
@@ -22,11 +22,11 @@ lint: .venv/dev.stamp
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-# How many modules, names and files there are, and how many files common operations pass through.
+# Print figures about the code base.
 house: .venv/dev.stamp
 	@$(BIN)/python tests/house.py
 
-# The unit, contract and property tests on the newest Python of this machine. NEWEST=python3.14 chooses one.
+# Run the unit, contract and property tests on the newest Python of this machine. NEWEST=python3.14 selects one.
 NEWEST ?= $(shell for v in 3.14 3.13 3.12; do for p in python$$v $(HOME)/.pyenv/versions/$$v*/bin/python; do $$p -c 'import venv' && echo $$p && exit; done; done 2>/dev/null)
 newest: | .venv/bin/python
 	@[ -n "$(NEWEST)" ] || { echo "No Python newer than 3.11 was found: make newest NEWEST=/path/to/python"; exit 1; }
@@ -35,7 +35,8 @@ newest: | .venv/bin/python
 	@.venv/newest/bin/python --version
 	@.venv/newest/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long and not peers" tests/unit tests/contract tests/property
 
-# What the rigs count goes to .cache/figures, from where `python tests/promises.py` takes it into the docs. Fuzzing takes SESSILE_FUZZ_SECONDS (600) for all of its targets together.
+# Run the long fault tests. Figures go to .cache/figures; `python tests/promises.py` copies them into the docs. Fuzzing takes
+# SESSILE_FUZZ_SECONDS (600) for all targets together.
 faults: export SESSILE_FIGURES := $(CURDIR)/.cache/figures
 faults: .venv/dev.stamp .venv/fuzz.stamp
 	@rm -rf $(SESSILE_FIGURES)
@@ -43,7 +44,7 @@ faults: .venv/dev.stamp .venv/fuzz.stamp
 	@SESSILE_EVERY=1 $(PYTEST) -m "not long and not peers" tests/faults
 	@$(PYTEST) -m long
 
-# Small faults put into the source, one at a time: does a test notice each of them? MODULES="core.lines" tries one module.
+# Put small faults into the source, one at a time, and report those that no test notices. MODULES="core.lines" selects a module.
 mutants: export SESSILE_FIGURES := $(CURDIR)/.cache/figures
 mutants: .venv/dev.stamp
 	@PYTHONPATH=tests WORKERS=$(WORKERS) $(BIN)/python -m mutation $(MODULES)
@@ -54,7 +55,7 @@ peers: .venv/dev.stamp
 bench: .venv/dev.stamp
 	@$(BIN)/python -m tests.bench
 
-# Pictures of every page, to be looked at: .cache/screens
+# Take screenshots of every page: .cache/screens
 screens: .venv/dev.stamp .venv/browser.stamp
 	@$(BIN)/python tests/screens.py .cache/screens
 
@@ -72,17 +73,17 @@ screens: .venv/dev.stamp .venv/browser.stamp
 	@$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@ .venv/gateway.stamp
 
-# Fuzzing is led by what inputs reach where atheris can be installed; elsewhere it goes by seed alone.
+# Fuzzing is coverage-guided where atheris can be installed, and seeded only elsewhere.
 .venv/fuzz.stamp: | .venv/bin/python
-	@$(BIN)/python -m pip install -q 'atheris>=3' 2>/dev/null || echo "No atheris: fuzzing goes by seed alone." >&2
+	@$(BIN)/python -m pip install -q 'atheris>=3' 2>/dev/null || echo "No atheris: fuzzing is not coverage-guided." >&2
 	@touch $@
 
-# Tests in a browser use the system's chromium; where it cannot be installed they are skipped, and say so.
+# Browser tests use the system's chromium. They are skipped, with a message, where it cannot be installed.
 .venv/browser.stamp: | .venv/bin/python
 	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
 	  { echo "Installing chromium …" >&2; apt-get install -qq -y chromium fonts-noto-cjk poppler-utils >/dev/null 2>&1 || \
 	  { apt-get update -qq >/dev/null 2>&1 && apt-get install -qq -y chromium fonts-noto-cjk poppler-utils >/dev/null 2>&1; }; } || \
-	  echo "No chromium: tests in a browser are skipped." >&2; }
+	  echo "No chromium: browser tests are skipped." >&2; }
 	@touch $@
 
 clean:
