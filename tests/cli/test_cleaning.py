@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -132,8 +133,16 @@ def test_disk_use(sessile: Command, demo: Path) -> None:
 
 
 def test_unnamed_blobs_are_swept_to_the_trash(sessile: Command, demo: Path) -> None:
-    """Without unreferenced blobs the command exits with code 1."""
+    """An unreferenced blob is shown first and goes to the trash with --apply; without any, the exit code is 1."""
     assert sessile("prune", "--blobs").code == 1
+    content = b"no session refers to this" * 100
+    orphan = demo / "blobs" / hashlib.sha256(content).hexdigest()
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_bytes(content)
+    os.utime(orphan, (0, 0))  # long ago: a new blob may belong to an entry that is being written
+    assert sessile("prune", "--blobs").code == 0 and orphan.exists()
+    assert sessile("prune", "--blobs", "--apply").code == 0 and not orphan.exists()
+    assert sessile("undo").code == 0 and orphan.read_bytes() == content
 
 
 def test_check_says_what_is_wrong_and_changes_nothing(sessile: Command, demo: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -97,9 +98,11 @@ def test_sorting_is_by_what_was_asked_with_unknown_last(sessile: Command, demo: 
 
 
 def test_forks_and_sub_agents_stand_below_where_they_come_from(sessile: Command, demo: Path) -> None:
-    """`--tree` also shows sub-agents."""
-    done = sessile("ls", "--tree", "--json")
-    assert any(item["sub_agent"] for item in done.json["items"])
+    """`--tree` lists forks and sub-agents directly after the session that they come from."""
+    items = sessile("ls", "--tree", "--json").json["items"]
+    below = [(before["id"], item["parent"]) for before, item in pairwise(items) if item["parent"]]
+    assert any(item["sub_agent"] for item in items) and len(below) > 1
+    assert all(before == parent for before, parent in below)
 
 
 def test_pins(sessile: Command, demo: Path) -> None:

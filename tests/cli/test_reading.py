@@ -80,10 +80,11 @@ def test_raw_lines_are_those_of_the_file(sessile: Command, demo: Path) -> None:
 
 
 def test_damage_is_said_where_it_is_and_by_the_exit_code(sessile: Command, demo: Path) -> None:
-    """Readable entries are shown, the exit code is 5, and the hint names `sessile check`."""
+    """The gap is shown between the entries around it, the exit code is 5, and the hint names `sessile check`."""
     done = sessile("show", DAMAGED)
-    assert done.code == 5
-    assert "sessile check" in done.err and done.out
+    assert done.code == 5 and "sessile check" in done.err
+    before, gap, after = (done.out.index(text) for text in ("Yes, April.", "unreadable here", "We had a power cut."))
+    assert before < gap < after
 
 
 def test_following_prints_what_is_appended(home: Path, tmp_path: Path) -> None:
