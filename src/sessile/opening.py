@@ -7,8 +7,8 @@ and the session's notices say where. This is apart from `store` because a listin
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sessile.agents.base import Agent
 from sessile.core import entries as make
@@ -33,6 +33,8 @@ from sessile.storage.reader import JournalReader
 if TYPE_CHECKING:
     from sessile.store import Store
 
+Opened = TypeVar("Opened")
+
 _HINT = "no known agent writes such files; run `sessile check` to see what is in it; the file was not changed"
 
 
@@ -43,18 +45,17 @@ def open_for_writing(store: Store, path: str, cwd: str | None, *, in_place: bool
         if in_place:
             raise SessionNotFound(path=path, hint="only an existing session can be written in place")
         store.journals.obtain(path, _first_line(store, path, cwd))
-    agent = _foreign(store, path)
-    if agent is not None:
+    found = _native(store, path, store.journals.open)
+    if isinstance(found, Agent):
         from sessile.in_place import open_in_place  # most programs need only native sessions
 
-        return open_in_place(store, path, agent, in_place=in_place)
-    try:
-        journal = store.journals.open(path)
-    except NotASession as error:
+        return open_in_place(store, path, found, in_place=in_place)
+    if found is None:
         if not store.layout.owns(path):
-            raise NotASession(path=path, hint=_HINT) from error
+            raise NotASession(path=path, hint=_HINT)
         notices.append(_start_over(store, path, cwd))
-        journal = store.journals.open(path)
+        found = store.journals.open(path)
+    journal = found
     notices += _migrate(store, journal)
     session = Session(store, journal, journal, ours=store.layout.owns(path))
     session.notices += notices
@@ -67,16 +68,16 @@ def open_for_reading(store: Store, path: str) -> Session:
     draft = drafts.draft_path(path)
     if not atomic.exists(store.fs, path) and atomic.exists(store.fs, draft):
         path = draft
-    if (agent := _foreign(store, path)) is not None:
+    found = _native(store, path, store.journals.read)
+    if isinstance(found, Agent):
         from sessile.agents.reader import ForeignReader  # most programs need only native sessions
 
         index_path = store.layout.index(drafts.published_path(path))
         with storage_failures(path, "open the session"):
-            return Session(store, ForeignReader(store.fs, path, agent, index_path=index_path), ours=False)
-    try:
-        reader = store.journals.read(path)
-    except NotASession as error:
-        raise NotASession(path=path, hint=_HINT) from error
+            return Session(store, ForeignReader(store.fs, path, found, index_path=index_path), ours=False)
+    if found is None:
+        raise NotASession(path=path, hint=_HINT)
+    reader = found
     findings: Sequence[Finding] = ()
     if version_of(decode(reader.header())) < VERSION:
         from sessile.storage.memory import MemoryFilesystem  # old versions are rare
@@ -91,13 +92,22 @@ def open_for_reading(store: Store, path: str) -> Session:
     return Session(store, reader, ours=store.layout.owns(path), findings=findings)
 
 
-def _foreign(store: Store, path: str) -> Agent | None:
-    """Return the agent whose file this is; `None` for a native file, or one that no agent recognises.
+def _native(store: Store, path: str, open_journal: Callable[[str], Opened]) -> Opened | Agent | None:
+    """Open a native file; return the agent of another agent's file, and `None` if no agent recognises it.
 
-    Files below our own sessions folder are native.
+    Files below our own sessions folder are native, so the registry is asked only if one of them turns out not to be.
     """
-    if store.layout.owns(path):
-        return None
+    ours = store.layout.owns(path)
+    agent = None if ours else _agent_of(store, path)
+    if agent is not None:
+        return agent
+    try:
+        return open_journal(path)
+    except NotASession:
+        return _agent_of(store, path) if ours else None
+
+
+def _agent_of(store: Store, path: str) -> Agent | None:
     from sessile.agents.reader import agent_of  # most programs need only native sessions
 
     return agent_of(store.fs, path)

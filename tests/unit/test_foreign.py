@@ -212,6 +212,20 @@ def test_a_fork_is_a_session_of_ours_with_nothing_lost(tmp_path: Path) -> None:
         store.open(path)
 
 
+def test_another_agents_file_in_our_own_folder_is_read_and_never_replaced(tmp_path: Path) -> None:
+    """A transcript that was put below our sessions folder opens for reading; opening it for writing changes nothing."""
+    store = Store(tmp_path / "store")
+    path = tmp_path / "store" / "sessions" / "--work-app--" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(row("user", "u1", None, "question")) + "\n")
+    before = path.read_bytes()
+    with store.open(path, readonly=True) as session:
+        assert (session.format, len(session.context().messages)) == ("claude", 1)
+    with pytest.raises(Unsupported, match="claude"):
+        store.open(path)
+    assert path.read_bytes() == before and [*path.parent.iterdir()] == [path]
+
+
 def test_what_is_no_session_of_anybody_is_said(tmp_path: Path) -> None:
     """The error is typed, and the file is unchanged."""
     path = tmp_path / "notes.jsonl"

@@ -401,7 +401,7 @@ def keep_verb(app: App, sessions: tuple[str, ...], within: str | None, everythin
 
 
 def _due(app: App, days: float | None) -> dict[str, int | None]:
-    """Return the sessions that would be deleted within so many days, or ever, with their deadlines."""
+    """Return the sessions that their agents would delete within `days`, or ever, with their deadlines."""
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up(progress=progress)
     app.say_notices()
