@@ -1,4 +1,4 @@
-"""Codex: its rollout files, read only."""
+"""Codex: its rollout files, read only. The module that reads them is imported when one is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MyAgents: its index, lock, session files and attachments."""
+"""MyAgents: its index, lock, session files and attachments. Modules are imported when a file needs them."""
 
 from __future__ import annotations
 
