@@ -26,6 +26,7 @@ from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
 from sessile.storage import log
 from sessile.storage.base import CHUNK, Filesystem, Row, Stat
+from sessile.storage.drafts import is_draft, located
 from sessile.storage.head import find_header
 from sessile.storage.index import HASHED, KIND_FLAGS, NOWHERE, TAIL, IndexDamaged, Place, RowIndex
 
@@ -264,6 +265,9 @@ class JournalReader(SessionFile):
         """Return the index, caught up with the file."""
         self._asked = True
         size = self._size_by_name(self._identity)
+        if size is None and is_draft(self.path):
+            self.path = located(self._fs, self.path)  # its writer has published it
+            size = self._size_by_name(self._identity)
         if size is None:
             size = self._stat().st_size
             if self._is_replaced():

@@ -254,7 +254,7 @@ def _blob_state(blobs: Blobs, digest: str) -> str | None:
 def _look_around(store: Store, path: str, *, held: bool) -> list[Problem]:
     """Return problems with drafts and permissions. `held` is whether another process has the file open as a draft."""
     found = []
-    draft = drafts.draft_path(drafts.published_path(path))
+    draft = drafts.draft_path(path)
     if draft != path:
         held = not atomic.exists(store.fs, draft) or is_held(store.fs, draft)
     if not held:
@@ -401,11 +401,12 @@ def _date_in(stamp: str) -> str | None:
 def _locate(store: Store, ref: str) -> str:
     """Return the path of a session file, given by absolute path or by session id; its header may be missing."""
     if posixpath.isabs(ref):
-        return posixpath.normpath(ref)
+        return drafts.located(store.fs, posixpath.normpath(ref))
     ending = f"_{check_session_id(ref)}"
-    for path, _ in journals(store.fs, store.layout.sessions):
-        if posixpath.splitext(path)[0].endswith(ending):
-            return path
+    files = (path for path, _ in journals(store.fs, store.layout.sessions))
+    named = [path for path in files if posixpath.splitext(path)[0].endswith(ending)]
+    if named:
+        return min(named, key=drafts.is_draft)
     raise SessionNotFound(
         f"session not found: {ref!r}", path=store.layout.sessions, hint="run `sessile ls` to list sessions"
     )
