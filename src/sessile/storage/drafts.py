@@ -19,7 +19,7 @@ from sessile.storage.base import Filesystem, Journals, OwnJournal
 from sessile.storage.layout import DRAFT, JOURNAL
 from sessile.storage.locks import acquire
 
-_PATIENCE = 0.25  # seconds; another process that recovers the draft, or looks whether it is held, needs less
+PATIENCE = 0.25  # seconds; another process that recovers the draft, or looks whether it is held, needs less
 
 
 def draft_path(path: str) -> str:
@@ -101,7 +101,7 @@ def recover_one(fs: Filesystem, journals: Journals, path: str) -> bool:
     if not atomic.exists(fs, draft):
         return False
     try:
-        return _take_over(fs, journals, draft, _PATIENCE, lambda journal: True)
+        return _take_over(fs, journals, draft, PATIENCE, lambda journal: True)
     except SessionNotFound:
         return False  # its owner has published or removed it, or another process recovered it
     except SessionBusy as error:
@@ -122,7 +122,7 @@ def unwritten(fs: Filesystem, path: str) -> Iterator[None]:
     with storage_failures(path, "open the draft"):
         fd = fs.open(path, os.O_RDONLY)
     try:
-        acquire(fs, fd, path, _PATIENCE)
+        acquire(fs, fd, path, PATIENCE)
         yield
     finally:
         with storage_failures(path, "close the draft"):
