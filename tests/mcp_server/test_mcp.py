@@ -25,7 +25,7 @@ from sessile.gateway.conversations.presence import Presence
 from sessile.mcp import tools
 from sessile.mcp.access import Access, Call, Scope
 from sessile.storage.layout import Source
-from sessions import answer, begun, header, say, snapshot, store_at, write_file
+from sessions import answer, begun, header, other_store_at, say, snapshot, store_at, write_file
 
 from .mcp_rig import Asking, Json, Over, ask, serving
 
@@ -670,3 +670,32 @@ def test_over_http_only_programs_of_this_machine_with_the_token_are_heard(own: S
         assert told.process.wait(15) == 0
         assert told.process.stdout is not None
         assert token not in json.dumps(told.told) + told.process.stdout.read() + log.read_text()
+
+
+# -- drafts
+
+
+@pytest.mark.mission("X15")
+@pytest.mark.promise("P46")
+@pytest.mark.parametrize("state", ["running", "left"])
+def test_a_draft_is_listed_searched_and_read(tmp_path: Path, state: str) -> None:
+    """By id, by both paths and by text; the card marks it, and nothing is changed."""
+    session = store_at(tmp_path).create("/work/app")
+    say(session, "an unanswered aardvark")
+    if state == "left":
+        session._journal.close()
+    before = snapshot(tmp_path)
+
+    async def scenario(asking: Asking) -> None:
+        listed = await asking.call("list_sessions")
+        assert [(card["id"], card["path"], card["draft"]) for card in listed["sessions"]] == [
+            (session.id, session.path, True)
+        ]
+        found = await asking.call("search_sessions", query="aardvark")
+        assert [each["session"]["id"] for each in found["sessions"]] == [session.id]
+        for name in (session.id, session.id[:-3], session.path, session.path.replace(".draft", ".jsonl")):
+            opened = await asking.call("open_session", session=name)
+            assert texts_of(opened) == ["an unanswered aardvark"]
+
+    ask(other_store_at(tmp_path), scenario)
+    assert snapshot(tmp_path) == before
