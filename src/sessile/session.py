@@ -57,7 +57,6 @@ from sessile.render.outline import EVERYTHING, Only, OutlineRow, RunCounts, outl
 from sessile.render.shown import Call, Shown, show
 from sessile.storage import drafts
 from sessile.storage.base import NATIVE, Blobs, Journal, News, OwnJournal, ReadableJournal, Row
-from sessile.storage.drafts import published_path
 from sessile.storage.layout import DRAFT, artifacts_of
 
 if TYPE_CHECKING:
@@ -205,9 +204,8 @@ class SessionView:
 
     @property
     def path(self) -> str:
-        """The path of the session's file; for a draft, the path that it will have once published."""
-        path = self._journal.path  # every receipt asks for it, so a session that is not a draft costs no call
-        return published_path(path) if path.endswith(DRAFT) else path
+        """The path of the session's file. It changes once, when a draft is published; both paths open the session then."""
+        return self._journal.path
 
     @property
     def cwd(self) -> str:
@@ -573,7 +571,6 @@ class Session(SessionView):
         store: The store that opened the session.
         journal: The journal to read.
         writer: The same journal, if it may be written.
-        draft: Whether the session was created as a draft.
         ours: Whether the file belongs to the store, as opposed to another agent's.
         findings: Problems found while reading an older version of the file.
 
@@ -594,7 +591,6 @@ class Session(SessionView):
         journal: ReadableJournal,
         writer: Journal | None = None,
         *,
-        draft: bool = False,
         ours: bool = True,
         findings: Sequence[Finding] = (),
     ) -> None:
@@ -602,7 +598,6 @@ class Session(SessionView):
         self.notices: list[str] = []
         self._store = store
         self._writer = writer
-        self._draft = draft  # created as a draft; the name of the file shows whether it still is one
         self._ours = ours
         self._closed = False
 
@@ -631,7 +626,7 @@ class Session(SessionView):
     @property
     def is_draft(self) -> bool:
         """Whether no assistant has answered yet. Listings of other programs do not show a draft."""
-        return self._draft and self._journal.path.endswith(DRAFT)
+        return self._journal.path.endswith(DRAFT)
 
     @property
     def readonly(self) -> bool:
@@ -1074,7 +1069,7 @@ class Session(SessionView):
                 self._blobs = other._blobs
                 self._show(other._journal)
                 self.notices += other.notices
-                self._writer, self._draft, self._ours, self._closed = other._writer, other._draft, other._ours, False
+                self._writer, self._ours, self._closed = other._writer, other._ours, False
 
     # -- durability
 

@@ -106,7 +106,8 @@ def _print_report(app: App, report: Report, *, quiet: bool) -> None:
         app.out.note("rows: " + ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in report.rows.items()))
     _print_problems(app, report.problems)
     if report.repairable:
-        app.out.note(f"repair it (the original file is kept): {_next_step(app, report)}")
+        kept = "" if report.ok else " (the original file is kept)"
+        app.out.note(f"repair it{kept}: {_next_step(app, report)}")
 
 
 def _print_problems(app: App, problems: Iterable[Problem]) -> None:
@@ -156,7 +157,10 @@ def _described(report: Report) -> dict[str, Any]:
 @click.option("--apply", is_flag=True, help="Do it; otherwise only show.")
 @click.option("--in-place", is_flag=True, help="Allow a file of another agent.")
 def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
-    """Repair a damaged session. Readable lines stay byte for byte, nothing is made up, and the original file is kept."""
+    """Repair a damaged session. Readable lines stay byte for byte, nothing is made up, and the original file is kept.
+
+    A draft that no process writes any more is published.
+    """
     path = located(app, one(session))
     plan = plan_repair(app.store, path)
     if apply and plan.changes and not in_place and not app.store.layout.owns(path):
@@ -168,7 +172,7 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
         app.out.document(
             "repair/1",
             steps,
-            path=path,
+            path=path if done is None else done.path,
             applied=apply,
             changes=plan.changes,
             dropped=plan.dropped_bytes,
@@ -188,11 +192,15 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
     if not plan.changes:
         app.out.note("nothing to repair")
     elif done is None:
-        app.out.note(f"{many(plan.dropped_bytes, 'byte')} would be moved out of the session. Do it: --apply")
+        dropped = many(plan.dropped_bytes, "byte")
+        app.out.note(
+            f"{dropped} would be moved out of the session. Do it: --apply" if plan.dropped_bytes else "Do it: --apply"
+        )
     else:
-        app.out.line(visible_line(path))
+        app.out.line(visible_line(done.path))
         app.out.note(f"{many(done.kept_entries, 'entry')} kept, {done.salvaged:,} recovered from damaged lines")
-        app.out.note(f"original file: {done.original}")
+        if done.original is not None:
+            app.out.note(f"original file: {done.original}")
     return 0
 
 
@@ -228,7 +236,7 @@ def doctor_verb(app: App, sessions: tuple[str, ...], key: str | None, named: str
     found = [] if sessions else [*_environment(app), *_conversations(app, named)]
     checker = _Checker(app)
     reports = list(checker.reports(_suspects(app, sessions)))
-    found += [_advice(app, report) for report in reports if not report.ok or sessions]
+    found += [_advice(app, report) for report in reports if not report.ok or sessions or _is_left(report)]
     return _print_advice(app, found, checker, reports)
 
 
@@ -261,14 +269,14 @@ def _print(app: App, advice: Advice) -> None:
 
 
 def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
-    """Yield the named sessions; without names, those that are unreadable or have findings in the catalog."""
+    """Yield the named sessions; without names, drafts and those that are unreadable or have findings in the catalog."""
     if sessions:
         yield from _paths_of(app, sessions, everything=False)
         return
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up("count", progress=progress)
     rows = app.library.list(Filter(hide=())).rows
-    unreadable = (row.path for row in rows if row.format is None or not _can_be_read(app, row.path))
+    unreadable = (row.path for row in rows if row.format is None or row.draft or not _can_be_read(app, row.path))
     yield from dict.fromkeys(
         [*unreadable, *(row.path for row in app.library.list(Filter(has=("finding",), hide=())).rows)]
     )
@@ -280,7 +288,15 @@ def _can_be_read(app: App, path: str) -> bool:
     return in_database or os.access(path, os.R_OK)
 
 
+def _is_left(report: Report) -> bool:
+    """Return whether a draft has entries, but no writer any more."""
+    return report.entries > 0 and any(problem.kind == "draft" for problem in report.problems)
+
+
 def _advice(app: App, report: Report) -> Advice:
+    if report.ok and _is_left(report):
+        left = f"{report.path} is a draft without a writer: {many(report.entries, 'entry')} that other programs do not list"
+        return Advice("session", "warning", left, report.path, f"{_next_step(app, report)} --apply")
     if report.ok:
         return Advice("session", "note", f"{report.path} is OK: {many(report.entries, 'entry')}", report.path, "")
     what = report.summary or next(p.message for p in report.problems if p.severity == "damage")

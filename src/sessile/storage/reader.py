@@ -30,6 +30,7 @@ from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
 from sessile.storage import log
 from sessile.storage.base import CHUNK, Filesystem, Row, Stamp, Stat, stamp_of
+from sessile.storage.drafts import is_draft, located
 from sessile.storage.head import find_header
 from sessile.storage.index import HASHED, KIND_FLAGS, NO_CACHE, NOWHERE, IndexDamaged, Place, RowIndex
 
@@ -291,6 +292,9 @@ class JournalReader(SessionFile):
         """Return the index, caught up with the file."""
         self._asked = True
         stat = self._stat_by_name(self._identity)
+        if stat is None and is_draft(self.path):
+            self.path = located(self._fs, self.path)  # its writer has published it
+            stat = self._stat_by_name(self._identity)
         if stat is None:
             stat = self._stat()
             if self._is_replaced():

@@ -87,10 +87,10 @@ def _kind_of(path: str, size: int) -> list[tuple[str, int]]:
             return [(f"{top}_bytes", size)]
         case "sessions" if len(rest) >= _IN_A_PROJECT:
             return [("artifacts_bytes", size)]
-        case "sessions" if rest and session_files(rest[-1:]):
-            return [("sessions", 1), ("session_bytes", size)]
         case "sessions" if rest and is_draft(rest[-1]):
             return [("drafts", 1), ("draft_bytes", size)]
+        case "sessions" if rest and session_files(rest[-1:]):
+            return [("sessions", 1), ("session_bytes", size)]
     return [("other_bytes", size)]
 
 

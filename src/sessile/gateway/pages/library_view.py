@@ -541,6 +541,7 @@ class SessionCard(ResponseModel, frozen=True):
     cost: float | None
     tokens: int | None
     pinned: bool
+    draft: bool
     tag: str | None
     parent: str | None
     sub_agents: int
@@ -575,6 +576,7 @@ def _card(library: Library, row: SessionRow, pins: frozenset[str], tag: str | No
         cost=None if counts is None else counts.cost,
         tokens=None if counts is None else counts.total_tokens,
         pinned=row.id in pins,
+        draft=row.draft,
         tag=tag,
         parent=_parent(row),
         sub_agents=library.count_agents(row.path),
