@@ -368,7 +368,7 @@ def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytearra
     prefix = _PREFIX.pack(_MAGIC, len(encoded), zlib.crc32(encoded))
     atomic.make_folders(fs, posixpath.dirname(path))
     pieces = (view[at : at + _PIECE].tobytes() for at in range(0, len(view), _PIECE))
-    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False)
+    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False, cache=True)
 
 
 class IndexDamaged(Exception):

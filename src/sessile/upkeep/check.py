@@ -337,6 +337,7 @@ def repair(store: Store, ref: str, *, in_place: bool = False, patience: float = 
         copied = _Copied(file)
         pieces = mending.pieces(numbered(file.chunks(), Scanner()), file.size)
         file.replace(copied.chunks(pieces), original)
+        original = store.keep_once(original, path)
     after = check(store, path)
     dropped = before.size - copied.bytes
     return Repaired(path, original, after.entries, mending.salvaged, dropped, before.problems, after.problems)
