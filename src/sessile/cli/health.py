@@ -27,6 +27,7 @@ from sessile.render.styled import Style
 from sessile.render.wording import many
 from sessile.storage.filters import Filter
 from sessile.upkeep.check import Report, check, plan_repair, repair
+from sessile.upkeep.sweep import leftovers
 
 _STYLES: dict[str, Style] = {"damage": "failed", "warning": "tool", "note": "dim"}
 _GLYPHS = {"damage": "✗", "warning": "!", "note": "·"}
@@ -45,10 +46,13 @@ def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
     checker = _Checker(app)
     reports = checker.reports(_paths_of(app, sessions, everything))
     if app.json:
-        app.out.document("check/1", map(_described, reports), failed=checker.failed)
+        left = [advice.where for advice in _leftovers(app)] if everything else []
+        app.out.document("check/1", map(_described, reports), failed=checker.failed, leftovers=left)
     else:
         for report in reports:
             _print_report(app, report, quiet=everything)
+        for advice in _leftovers(app) if everything else ():
+            _print(app, advice)
         unread = f", {len(checker.failed):,} unreadable" if checker.failed else ""
         app.out.note(f"{many(checker.read, 'session')} checked, {checker.damaged:,} damaged{unread}")
     return checker.code
@@ -315,6 +319,18 @@ def _environment(app: App) -> Iterator[Advice]:
         total = app.library.list(Filter(below=[source.sessions], hide=())).total
         files = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
         yield Advice("folder", "note", files, source.sessions, "")
+    yield from _leftovers(app)
+
+
+def _leftovers(app: App) -> Iterator[Advice]:
+    """Yield the temporary files of dead processes, in the store, its cache and the folders of other agents."""
+    for left in leftovers(app.store, *(source.sessions for source in app.library.given)):
+        what = f"a process died while it wrote {left.path} ({many(left.size, 'byte')})"
+        if left.spare:
+            yield Advice("leftover", "note", f"{what}; the next writer removes it", left.path, "")
+        else:
+            do = f"look at it, then run {app.command} prune --leftovers --apply"
+            yield Advice("leftover", "warning", f"{what}; its bytes are nowhere else", left.path, do)
 
 
 # -- conversations

@@ -443,7 +443,7 @@ def write(fs: Filesystem, path: str, header: Header, rows: bytearray, states: Se
     prefix = _PREFIX.pack(_MAGIC, _NO_STAMP, len(encoded), zlib.crc32(encoded))
     atomic.make_folders(fs, posixpath.dirname(path))
     pieces = (view[at : at + _PIECE].tobytes() for at in range(0, len(view), _PIECE))
-    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False)
+    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False, cache=True)
 
 
 class IndexDamaged(Exception):

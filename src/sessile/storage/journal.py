@@ -368,13 +368,14 @@ class FileJournal(JournalReader):
                     self._fs.close(opened.pop())
 
     def _rewrite(self, edit: Callable[[bytes], bytes | None], keep: str | None, opened: list[int]) -> None:
-        """Put the new file in place; its descriptor, which holds its lock, is added to `opened`."""
+        """Put the new file in place; its descriptor is added to `opened`.
+
+        It holds the lock before any other process can know the file, so that a draft is never without its lock.
+        """
         fs = self._fs
         size = self._stat().st_size
 
-        def lock_new(temp: str) -> None:
-            opened.append(fs.open(temp, self._flags))
-            fs.lock(opened[0])  # before any other process can know the file, so that a draft is never without its lock
+        def check(temp: str) -> None:
             if self._stat().st_size != size:
                 raise LeafMoved(
                     "another program wrote into the session during the rewrite; nothing was changed",
@@ -383,7 +384,7 @@ class FileJournal(JournalReader):
                 )
 
         try:
-            atomic.put_in_place(fs, self.path, self._edited(edit, size), keep_as=keep, before=lock_new)
+            atomic.put_in_place(fs, self.path, self._edited(edit, size), keep_as=keep, before=check, held=opened)
         except SessileError:
             raise
         except OSError as error:
@@ -519,7 +520,7 @@ class FileJournals:
         atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
         if atomic.exists(self._fs, path):
             raise SessionExists(path=path)
-        atomic.replace(self._fs, path, pieces)
+        atomic.replace(self._fs, path, pieces, sweeps=False)  # `Store.create` has looked at the folder
 
     def obtain(self, path: str, header: bytes) -> None:
         """Make sure that there is a file; a missing or empty one gets that header."""
