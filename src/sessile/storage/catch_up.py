@@ -96,9 +96,9 @@ _SHOW = (
 
 
 class Progress(NamedTuple):
-    """The progress of a catch-up, in files (depth "look") or bytes."""
+    """The progress of a catch-up or a scan, in files (depth "look") or bytes."""
 
-    doing: Depth
+    doing: Depth | Literal["scan"]
     done: int
     total: int
 
