@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from sessile.storage.catch_up import Depth, Progress, Reconciler
     from sessile.storage.search import Results
 
-VERSION = 5  # of the tables: a catalog with another number is rebuilt
+VERSION = 6  # of the tables: a catalog with another number is rebuilt
 _TRIES = 4  # as it is, rebuilt, over a copy, in memory
 
 Answer = TypeVar("Answer")
