@@ -7,8 +7,8 @@ where it must be; unlock; sync; return.
 Rules:
 
 - Existing bytes never change, except by `replace`, which puts a whole new file in place.
-- A failed write is taken back if it is still the end of the file. The error is latched: every later append raises it until the
-  journal is reopened. So is the error of a failed sync, which is never retried, because the kernel may have dropped the
+- A failed write is taken back if it is still the end of the file. The error is latched: every later write and flush raises it
+  until the journal is reopened. So is the error of a failed sync, which is never retried, because the kernel may have dropped the
   data and would report success the second time.
 - Syncs are shared: many threads wait for their data to be durable, and one of them syncs for all (`GroupCommit`).
 
@@ -99,9 +99,9 @@ class FileJournal(JournalReader):
                 self._unsure = False
 
     @property
-    def failed(self) -> bool:
-        """Whether an error is latched."""
-        return self._failure is not None
+    def failure(self) -> SessileError | None:
+        """The latched error, if any."""
+        return self._failure
 
     def close(self) -> None:
         """Close the descriptor, which releases the lock, then raise the latched error if there is one."""
@@ -237,9 +237,9 @@ class FileJournal(JournalReader):
             self._commits.wait_for(mark)
 
     def flush(self) -> None:
-        """Make everything durable that was written."""
-        if self._fd >= 0:
-            self._commits.flush()
+        """Make everything durable that was written. Raise if it may be incomplete."""
+        self._check_usable()
+        self._commits.flush()
 
     def _sync(self) -> None:
         try:
