@@ -1111,6 +1111,8 @@ class Session(SessionView):
     def close(self) -> None:
         """Store the leaf if it is not the last entry, and release the file.
 
+        A session that is dropped without `close()` releases its file, too, but does not store the leaf.
+
         Raises:
             StorageFailure: The first error of an append that was not reported yet.
         """

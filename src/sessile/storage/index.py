@@ -379,19 +379,23 @@ class IndexDamaged(Exception):
 NO_CACHE = (IndexDamaged, OSError, ValueError, msgspec.MsgspecError, struct.error)
 
 
-class IndexFile:
+class IndexFile(atomic.Descriptor):
     """A saved index, read block by block; each block is checked when first read."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self._fs = fs
         self._fd = fs.open(path, os.O_RDONLY)
         self._blocks: dict[int, bytes] = {}
+        self._whole: bytes | None = None
         try:
             start = fs.read(self._fd, _FIRST_READ, 0)
             magic, size, checksum = _PREFIX.unpack_from(start)
             encoded = start[_PREFIX.size : _PREFIX.size + size]
             if len(encoded) < size <= fs.fstat(self._fd).st_size:
                 encoded = fs.read(self._fd, size, _PREFIX.size)
+            if len(start) < _FIRST_READ:  # that is all of it: most sessions need one descriptor, not two
+                self._whole = start
+                self.close()
             if magic != _MAGIC or zlib.crc32(encoded) != checksum:
                 raise ValueError("not an index of this version")
             self.header = msgspec.json.decode(encoded, type=Header)
@@ -403,10 +407,9 @@ class IndexFile:
         self._states_at = self._slots_at + self.header.slots * _SLOT.size
 
     def close(self) -> None:
-        try:
-            self._fs.close(self._fd)
-        except OSError:
-            pass  # it was only read
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            atomic.close_quietly(self._fs, fd)  # it was only read
 
     def fits(self, journal: Stat, read_tail: Callable[[int], bytes]) -> bool:
         """Return whether this is the index of that journal, and the journal has only grown since."""
@@ -444,15 +447,20 @@ class IndexFile:
     def _block(self, number: int) -> bytes:
         block = self._blocks.get(number)
         if block is None:
-            try:
-                block = self._fs.read(self._fd, _BLOCK, self._start + number * _BLOCK)
-            except OSError as error:
-                raise IndexDamaged(str(error)) from error
+            block = self._read(self._start + number * _BLOCK)
             checksums = self.header.checksums
             if number >= len(checksums) or zlib.crc32(block) != checksums[number]:
                 raise IndexDamaged(f"block {number}")
             self._blocks[number] = block
         return block
+
+    def _read(self, offset: int) -> bytes:
+        if self._whole is not None:
+            return self._whole[offset : offset + _BLOCK]
+        try:
+            return self._fs.read(self._fd, _BLOCK, offset)
+        except OSError as error:
+            raise IndexDamaged(str(error)) from error
 
     def find(self, entry_id: str) -> int | None:
         """Return the number of an entry; `None` if there is none with that id."""

@@ -25,6 +25,7 @@ from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
 from sessile.storage import log
+from sessile.storage.atomic import Descriptor
 from sessile.storage.base import CHUNK, Filesystem, Row, Stat
 from sessile.storage.head import find_header
 from sessile.storage.index import HASHED, KIND_FLAGS, NOWHERE, TAIL, IndexDamaged, Place, RowIndex
@@ -38,13 +39,12 @@ _SHOWN = 64 * 1024  # bytes of one append; larger ones are copies of sessions, w
 _GAP = 16 * 1024  # bytes; reading a smaller gap between two lines is cheaper than a second call
 
 
-class SessionFile:
+class SessionFile(Descriptor):
     """The descriptor of a session file, or -1 if it is closed, and reading from it."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self.path = path
         self._fs = fs
-        self._fd = -1
 
     def _close_descriptor(self) -> None:
         if self._fd >= 0:
