@@ -957,6 +957,7 @@ class Session(SessionView):
         """
         name = clean_name(name)
         with self._lock:
+            self._writing()
             if not name or (source == "auto" and self.title_source == "user"):
                 return False
             named = make.session_info(name, self.title, source)
@@ -1013,6 +1014,7 @@ class Session(SessionView):
             EntryNotFound: No message contains the call.
         """
         with self._lock:
+            self._writing()
             rewrite = _ToolCallRewrite(call_id, arguments)
             if not any(rewrite.concerns(entry) for entry in self.iter_entries()):
                 raise EntryNotFound(f"tool call not found: {call_id!r}", path=self.path)
@@ -1047,7 +1049,12 @@ class Session(SessionView):
         return self._store.create(self.cwd, parent_session=parent_session)
 
     def fork(self) -> Session:
-        """Copy the whole session, with all branches and artifacts, to a new session at the same leaf."""
+        """Copy the whole session, with all branches and artifacts, to a new session at the same leaf.
+
+        Raises:
+            StorageFailure: An append failed, so the copy would be incomplete.
+        """
+        self._check_complete()
         return fork.fork(self._store, self, self.cwd)
 
     def create_branched_session(self, leaf_id: str) -> Session:
@@ -1055,7 +1062,9 @@ class Session(SessionView):
 
         Raises:
             EntryNotFound: There is no such entry.
+            StorageFailure: An append failed, so the copy would be incomplete.
         """
+        self._check_complete()
         path = [self._entry(step) for step in self._rows_to(self._row(leaf_id).id)]
         return fork.branch_off(self._store, self, path)
 
@@ -1076,24 +1085,31 @@ class Session(SessionView):
     def publish(self) -> None:
         """Make a draft visible to other programs before an assistant has answered."""
         with self._lock:
+            self._check_complete()
             if self.is_draft:
                 drafts.publish(self._own_journal())
 
     def flush(self) -> None:
-        """Make everything that was appended durable."""
+        """Make everything that was appended durable.
+
+        Raises:
+            StorageFailure: The storage did not confirm it, or an append failed before.
+        """
         if self._writer is not None:
             self._writer.flush()
 
     def reopen(self) -> None:
         """Read the file again, after a storage failure or another program's change made the session unusable."""
         with self._lock:
-            writer = self._writing()
+            writer = self._may_write()
             writer.reopen()
             self._closed = False
             self._show(writer)
 
     def close(self) -> None:
         """Store the leaf if it is not the last entry, and release the file.
+
+        A session that is dropped without `close()` releases its file, too, but does not store the leaf.
 
         Raises:
             StorageFailure: The first error of an append that was not reported yet.
@@ -1103,7 +1119,7 @@ class Session(SessionView):
                 return
             self._closed = True
             try:
-                if self._writer is not None and not self._writer.failed:
+                if self._writer is not None and self._writer.failure is None:
                     self._mark_leaf()
                     if self.is_draft and self._journal.last() is None:
                         drafts.discard(self._store.fs, self._own_journal())
@@ -1146,10 +1162,22 @@ class Session(SessionView):
         return (tip, False) if on_leaf_moved == "follow" else (parent, True)
 
     def _writing(self) -> Journal:
-        """The journal, for writing."""
+        """The journal, for writing. Raise the latched error if a write failed before."""
+        writer = self._may_write()
+        if writer.failure is not None:
+            raise writer.failure
+        return writer
+
+    def _may_write(self) -> Journal:
+        """The journal of a session that is not read-only, usable or not."""
         if self._writer is None:
             raise ReadOnly(path=self.path, hint="open the session for writing, or fork it")
         return self._writer
+
+    def _check_complete(self) -> None:
+        """Raise the latched error if a write failed: what was meant to be in the session is not in the file."""
+        if self._writer is not None and self._writer.failure is not None:
+            raise self._writer.failure
 
     def _own_journal(self) -> OwnJournal:
         """The journal, if it belongs to the store and can be renamed."""

@@ -29,6 +29,7 @@ from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
 from sessile.storage import log
+from sessile.storage.atomic import Descriptor
 from sessile.storage.base import CHUNK, Filesystem, Row, Stamp, Stat, stamp_of
 from sessile.storage.drafts import is_draft, located
 from sessile.storage.head import find_header
@@ -45,13 +46,12 @@ _CHECKED_AT_ONCE = 256 * 1024  # bytes that stay in the processor's cache betwee
 _MESSAGE = b'{"type":"message",'  # how nearly all lines of messages start
 
 
-class SessionFile:
+class SessionFile(Descriptor):
     """The descriptor of a session file, or -1 if it is closed, and reading from it."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self.path = path
         self._fs = fs
-        self._fd = -1
 
     def _close_descriptor(self) -> None:
         if self._fd >= 0:

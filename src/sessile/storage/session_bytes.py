@@ -39,13 +39,12 @@ _GONE = (FileNotFoundError, NotADirectoryError)
 # -- one file
 
 
-class RawFile:
+class RawFile(atomic.Descriptor):
     """One regular file, open for reading. Its size is the one at the time when it was opened or locked."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self.path = path
         self._fs = fs
-        self._fd = -1
         with storage_failures(path, "open the file"):
             self._fd = fs.open(path, os.O_RDONLY)
         try:
