@@ -107,6 +107,16 @@ def _print_report(app: App, report: Report, *, quiet: bool) -> None:
     _print_problems(app, report.problems)
     if report.repairable:
         app.out.note(f"repair it (the original file is kept): {_next_step(app, report)}")
+    if report.gaps:
+        name = handle(app, report.id, report.path, whole=True)
+        app.out.note(f"{_gaps(report)}. Read across the gap: {app.command} context {name} --bridge")
+        if report.agent is None:
+            app.out.note(f"connect it for good (the original file is kept): {app.command} repair {name} --bridge")
+
+
+def _gaps(report: Report) -> str:
+    """Return how many entries have lost the history before them."""
+    return f"the history ends at {many(report.gaps, 'entry')} whose parent is missing"
 
 
 def _print_problems(app: App, problems: Iterable[Problem]) -> None:
@@ -149,19 +159,29 @@ def _described(report: Report) -> dict[str, Any]:
 @verb(
     "sessile repair webhook          show what would be done",
     "sessile repair webhook --apply  repair it; the original file is kept",
+    "sessile repair webhook --bridge --apply         connect entries whose parent is missing, too",
     "sessile repair old.jsonl --apply --in-place",
     name="repair",
 )
 @click.argument("session", type=SESSION)
 @click.option("--apply", is_flag=True, help="Do it; otherwise only show.")
 @click.option("--in-place", is_flag=True, help="Allow a file of another agent.")
-def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
-    """Repair a damaged session. Readable lines stay byte for byte, nothing is made up, and the original file is kept."""
+@click.option(
+    "--bridge/--unbridge",
+    default=None,
+    help="Connect an entry whose parent is missing to the nearest earlier entry, or remove such bridges.",
+)
+def repair_verb(app: App, session: str, apply: bool, in_place: bool, bridge: bool | None) -> int:
+    """Repair a damaged session. Readable lines stay byte for byte, nothing is made up, and the original file is kept.
+
+    A missing parent ends the history of a session. With --bridge the entry gets the nearest earlier entry as its parent. Its
+    line keeps the missing parent, so that --unbridge can restore it.
+    """
     path = located(app, one(session))
-    plan = plan_repair(app.store, path)
+    plan = plan_repair(app.store, path, bridge=bridge)
     if apply and plan.changes and not in_place and not app.store.layout.owns(path):
         raise Refused("this file is not in your store", path=path, hint="pass --in-place if no agent is using it")
-    done = repair(app.store, path, in_place=in_place) if apply else None
+    done = repair(app.store, path, in_place=in_place, bridge=bridge) if apply else None
     if app.json:
         steps = ({**step.problem._asdict(), "action": step.action} for step in plan.steps)
         original = None if done is None else done.original
@@ -193,6 +213,8 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
         app.out.line(visible_line(path))
         app.out.note(f"{many(done.kept_entries, 'entry')} kept, {done.salvaged:,} recovered from damaged lines")
         app.out.note(f"original file: {done.original}")
+    if bridge is None and any(step.problem.kind == "missing_parent" for step in plan.steps):
+        app.out.note("the history ends where a parent is missing. Connect it to the entry before it: --bridge")
     return 0
 
 
@@ -228,7 +250,7 @@ def doctor_verb(app: App, sessions: tuple[str, ...], key: str | None, named: str
     found = [] if sessions else [*_environment(app), *_conversations(app, named)]
     checker = _Checker(app)
     reports = list(checker.reports(_suspects(app, sessions)))
-    found += [_advice(app, report) for report in reports if not report.ok or sessions]
+    found += [_advice(app, report) for report in reports if not report.ok or report.gaps or sessions]
     return _print_advice(app, found, checker, reports)
 
 
@@ -269,9 +291,20 @@ def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
         app.library.catch_up("count", progress=progress)
     rows = app.library.list(Filter(hide=())).rows
     unreadable = (row.path for row in rows if row.format is None or not _can_be_read(app, row.path))
-    yield from dict.fromkeys(
-        [*unreadable, *(row.path for row in app.library.list(Filter(has=("finding",), hide=())).rows)]
-    )
+    # Where a line is missing, the entry before it has no child: only sessions with branches can have lost one.
+    branched = app.library.list(Filter(has=("branch",), hide=())).rows
+    cut = (row.path for row in branched if row.format == "native" and _is_cut(app, row.path))
+    found = (row.path for row in app.library.list(Filter(has=("finding",), hide=())).rows)
+    yield from dict.fromkeys([*unreadable, *found, *cut])
+
+
+def _is_cut(app: App, path: str) -> bool:
+    """Return whether the parent of an entry is missing; the index of the session knows."""
+    try:
+        with app.store.open(path, readonly=True) as session:
+            return any(finding.code == "missing_parent" for finding in session.findings)
+    except SessileError:
+        return True  # the check says why
 
 
 def _can_be_read(app: App, path: str) -> bool:
@@ -281,6 +314,10 @@ def _can_be_read(app: App, path: str) -> bool:
 
 
 def _advice(app: App, report: Report) -> Advice:
+    if report.ok and report.gaps:
+        verb_name = "repair" if report.agent is None else "context"
+        do = f"{app.command} {verb_name} {handle(app, report.id, report.path, whole=True)} --bridge"
+        return Advice("session", "warning", f"{report.path}: {_gaps(report)}", report.path, do)
     if report.ok:
         return Advice("session", "note", f"{report.path} is OK: {many(report.entries, 'entry')}", report.path, "")
     what = report.summary or next(p.message for p in report.problems if p.severity == "damage")
