@@ -343,15 +343,18 @@ class SessionView:
         """
         return self._journal.rows(start)
 
-    def walk_up(self, from_id: str | None = None) -> Iterator[Row]:
+    def walk_up(self, from_id: str | None = None, *, bridge: bool = False) -> Iterator[Row]:
         """Yield the rows from an entry up to its root, without reading them; leaf markers are included.
 
         Args:
             from_id: Where to start; the leaf if `None`.
+            bridge: Continue at the nearest earlier entry where a parent is missing, as `context` does.
         """
         start = self._leaf if from_id is None else from_id
         row = None if start is None else self._journal.find(start)
-        return iter(()) if row is None else self._journal.up(row)
+        if row is None:
+            return iter(())
+        return iter(_bridged_path(self._journal, row)[0]) if bridge else self._journal.up(row)
 
     def read_row(self, row: Row) -> Payload:
         """Return the decoded entry of a row."""
@@ -1405,30 +1408,33 @@ def _live_at(journal: ReadableJournal, leaf: Row, bodies: _Bodies) -> tuple[Stat
     boundary = after.pop() if after[-1].flags & BOUNDARY else None
     compaction = None if boundary is None else next(bodies((boundary,)))
     kept: list[Row] = []
-    if compaction is not None and compaction.get("type") == "compaction":
-        kept = _kept(journal, steps, first_kept(compaction))
+    if compaction is not None and boundary is not None and compaction.get("type") == "compaction":
+        kept, missed = _kept(journal, boundary, steps, first_kept(compaction))
+        findings += missed
     else:
         compaction = None
     live = Live(compaction, bodies(kept[::-1]), bodies(after[::-1]))
     return journal.state(leaf), live, findings
 
 
-def _kept(journal: ReadableJournal, steps: Iterator[Row], first: str | None) -> list[Row]:
-    """The rows above a compaction up to the first kept one; none if that is not on the path."""
+def _kept(
+    journal: ReadableJournal, compaction: Row, steps: Iterator[Row], first: str | None
+) -> tuple[list[Row], list[Finding]]:
+    """The rows above a compaction up to the first kept one; none, and why, if that is not on the path."""
     if first is None or journal.find(first) is None:
-        return []
+        return [], []
     kept = []
     for step in steps:
         kept.append(step)
         if step.id == first:
-            return kept
-    return []
+            return kept, []
+    return [], _findings_at_end([compaction, *kept], whole=True)
 
 
-def _findings_at_end(path: list[Row]) -> list[Finding]:
-    """What is wrong where a walk to the root ended."""
+def _findings_at_end(path: list[Row], *, whole: bool = False) -> list[Finding]:
+    """What is wrong where a walk ended: at a boundary, or with `whole` only at a root."""
     last = path[-1]
-    if last.flags & BOUNDARY or last.parent_id is None:
+    if (last.flags & BOUNDARY and not whole) or last.parent_id is None:
         return []
     if any(row.id == last.parent_id for row in path):
         return [Finding("cycle", -1, 0, f"the ancestors of entry {path[0].id} form a cycle")]
@@ -1437,8 +1443,16 @@ def _findings_at_end(path: list[Row]) -> list[Finding]:
 
 def _bridged_at(journal: ReadableJournal, leaf: Row, bodies: _Bodies) -> tuple[State, Live, list[Finding]]:
     """The same, but a missing parent is replaced by the nearest earlier entry of the chain."""
+    path, findings = _bridged_path(journal, leaf)
+    entries = list(bodies(path[::-1]))
+    return fold_path(entries), live_part(entries), findings
+
+
+def _bridged_path(journal: ReadableJournal, leaf: Row) -> tuple[list[Row], list[Finding]]:
+    """The rows from `leaf` up to its root, across missing parents, and what is missing."""
     rows = list(journal.rows())
-    places = {row.id: number for number, row in enumerate(rows)}
+    tree = Tree(rows)
+    bridges = tree.bridges()
     path: list[Row] = []
     findings: list[Finding] = []
     visited: set[str] = set()
@@ -1451,12 +1465,14 @@ def _bridged_at(journal: ReadableJournal, leaf: Row, bodies: _Bodies) -> tuple[S
             path.append(step)
         end = path[-1]
         row = None
-        if end.parent_id is not None and end.parent_id not in places:
-            earlier = (rows[number] for number in range(places[end.id] - 1, -1, -1))
-            row = next((r for r in earlier if r.flags & CHAIN and not r.flags & MARKER), None)
-            findings.append(missing_parent(end.id, end.parent_id))
-    entries = list(bodies(path[::-1]))
-    return fold_path(entries), live_part(entries), findings
+        if end.parent_id and tree.number(end.parent_id) is None:
+            number = tree.number(end.id)
+            at = None if number is None else bridges.get(number)
+            row = None if at is None else rows[at]
+            findings.append(missing_parent(end.id, end.parent_id, None if row is None else row.id))
+        elif end.parent_id:
+            findings.append(Finding("cycle", -1, 0, f"the ancestors of entry {leaf.id} form a cycle"))
+    return path, findings
 
 
 # -- rewriting
