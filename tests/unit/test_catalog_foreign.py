@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from builders import answered, said
 from sessile import Filter, Library, Store
 from sessile.storage.layout import Source
 from sessile.storage.search import Needle
+from sessions import header
 
 from .test_foreign import CODEX, SESSION, call, result, row
 
@@ -117,3 +120,36 @@ def test_a_file_of_nobody_is_unreadable(home: Path) -> None:
     with library(home) as all_of_them:
         all_of_them.catch_up()
         assert all_of_them.list().hidden["unreadable"] == 1
+
+
+@pytest.mark.promise("P45")
+def test_what_an_agents_list_no_longer_says_is_forgotten(tmp_path: Path) -> None:
+    """A title from a list is replaced, withdrawn and found again, also if the list keeps its size and time or is deleted."""
+    folder = tmp_path / "claw" / "sessions"
+    folder.mkdir(parents=True)
+    _write(folder / "s1.jsonl", [header("s1", title="Own name"), said("u1", None), answered("a1", "u1")])
+    listed = folder / "sessions.json"
+
+    def write(**names: str) -> None:
+        entries = {f"agent:main:{key}": {"sessionId": key, "displayName": name} for key, name in names.items()}
+        listed.write_text(json.dumps(entries))
+        os.utime(listed, ns=(5, 5))
+
+    sources = [Source("openclaw", str(tmp_path / "claw"), str(folder))]
+    with Library(Store(tmp_path / "own"), sources, cache=str(tmp_path / "cache")) as found:
+
+        def titled() -> tuple[str | None, list[list[str]]]:
+            hits = [found.search(name).titles for name in ("Apple", "Grape", "Own")]
+            return found.list().rows[0].title, [["here"] if paths else [] for paths in hits]
+
+        assert titled() == ("Own name", [[], [], ["here"]])
+        write(s1="Apple")
+        assert titled() == ("Apple", [["here"], [], []])
+        write(s1="Grape")
+        assert titled() == ("Grape", [[], ["here"], []])
+        write(s2="Grape")
+        assert titled() == ("Own name", [[], [], ["here"]])
+        write(s1="Apple")
+        assert titled() == ("Apple", [["here"], [], []])
+        listed.unlink()
+        assert titled() == ("Own name", [[], [], ["here"]])
