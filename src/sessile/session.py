@@ -467,14 +467,17 @@ class SessionView:
             at = self._leaf if not isinstance(leaf_id, str | None) else leaf_id
             if at is None:
                 return SessionContext()
-            if bridge:
-                return SessionContext.at(*_bridged_at(self._journal, self._row(at), self._bodies))
-            if at != self._leaf:
-                return SessionContext.at(*_live_at(self._journal, self._row(at), self._bodies))
+            if bridge or at != self._leaf:
+                return SessionContext.at(*self._context_at(at, _bridged_at if bridge else _live_at))
             if self._live is None:
-                found = _live_at(self._journal, self._row(at), self._bodies)
-                self._state, self._live, self._live_findings = found
+                self._state, self._live, self._live_findings = self._context_at(at, _live_at)
             return SessionContext.at(self._state, self._live, self._live_findings)
+
+    def _context_at(self, entry_id: str, build: _Build) -> tuple[State, Live, list[Finding]]:
+        try:
+            return build(self._journal, self._row(entry_id), self._bodies)
+        except LeafMoved:  # another program rewrote the file between the look at its rows and the reading of its lines
+            return build(self._journal, self._row(entry_id), self._bodies)
 
     def build_session_context(self, leaf_id: LeafId = LAST_ENTRY) -> SessionContext:
         """Return `context(leaf_id)`. The name is the one that other agents of the pi family use."""
@@ -1364,6 +1367,7 @@ def _last_below(parents: Iterable[str | None], rows: Iterable[Row]) -> str | Non
 # -- the live part of a path
 
 _Bodies = Callable[[Sequence[Row]], Iterator[dict[str, Any]]]
+_Build = Callable[[ReadableJournal, Row, _Bodies], tuple[State, Live, list[Finding]]]
 
 
 def _live_at(journal: ReadableJournal, leaf: Row, bodies: _Bodies) -> tuple[State, Live, list[Finding]]:
