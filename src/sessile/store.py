@@ -111,6 +111,7 @@ class Store:
         self.durability = durability
         self.random = random
         self._deleted = 0  # when the last deletion was, in milliseconds since 1970
+        self._kept = 0  # when the last original was kept
         self._terminal = terminal
         self.patience = patience
         self._clock = clock
@@ -431,7 +432,29 @@ class Store:
 
     def original_path(self, path: str) -> str:
         """Return a new path for the copy of a file that is about to be rewritten."""
-        return f"{self.layout.originals}/{posixpath.basename(path)}.{self.now()}-{self.random(3).hex()}"
+        self._kept = max(self.now(), self._kept + 1)  # names sort in order, even within a millisecond
+        return f"{self.layout.originals}/{posixpath.basename(path)}.{self._kept}-{self.random(3).hex()}"
+
+    def keep_once(self, original: str, path: str) -> str:
+        """Return where the content of an original is kept: if an earlier one of the same file is identical, there.
+
+        An original that is the file itself, which a process left that died before it replaced the file, is removed.
+        """
+        folder, name = posixpath.split(original)
+        start = name.rpartition(".")[0] + "."
+        try:
+            size, inode = self.fs.lstat(original).st_size, self.fs.lstat(path).st_ino
+            for other in self.fs.names(folder):
+                if other.startswith(start) and other < name:
+                    status = self.fs.lstat(f"{folder}/{other}")
+                    if status.st_ino == inode:
+                        self.fs.unlink(f"{folder}/{other}")
+                    elif status.st_size == size and atomic.starts_with(self.fs, f"{folder}/{other}", original):
+                        self.fs.unlink(original)
+                        return f"{folder}/{other}"
+        except (OSError, SessileError) as error:
+            log.warning("originals of %s could not be compared: %s", path, error)
+        return original
 
     def _leave_breadcrumb(self, session: Session) -> None:
         """Note the session of this terminal, for `continue_recent`. A failure is only logged."""
@@ -441,7 +464,7 @@ class Store:
             text = f"{session.cwd}\n{drafts.published_path(session.path)}\n"
             try:
                 atomic.make_folders(self.fs, posixpath.dirname(crumb))
-                atomic.replace(self.fs, crumb, (text.encode("utf-8", "surrogateescape"),), durable=False)
+                atomic.replace(self.fs, crumb, (text.encode("utf-8", "surrogateescape"),), durable=False, cache=True)
             except SessileError as error:
                 log.warning("the breadcrumb %s could not be written: %s", crumb, error.message)
 

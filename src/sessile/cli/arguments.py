@@ -136,14 +136,18 @@ def _plain_file(path: str) -> str:
     return target
 
 
-def damage(app: App, session: Session) -> int:
-    """Print the findings of a session and return the exit code."""
+def damage(app: App, session: Session, *, bridged: bool = False) -> int:
+    """Print the findings of a session and return the exit code. `bridged` is whether missing parents were passed over."""
     findings = session.findings
     if not findings:
         return 0
     again = f"{app.command} check {handle(app, session.id, session.path)}"
+    across = f"read across the gap: {app.command} context {handle(app, session.id, session.path)} --bridge"
+    if bridged and written_by(session) is None:
+        across = f"connect it for good: {app.command} repair {handle(app, session.id, session.path)} --bridge"
     for finding in findings[:_LISTED]:
-        app.out.note(f"note: {finding.detail} – {again}")
+        do = across if finding.code == "missing_parent" else again
+        app.out.note(f"note: {finding.detail} – {do}")
     if len(findings) > _LISTED:
         # If there are very many, the last finding only says that there are more.
         least = "at least " if findings[-1].code == "more" else ""

@@ -27,13 +27,11 @@ from sessile.storage.filters import HIDE, Filter
 if TYPE_CHECKING:
     from sessile.upkeep.keep import Outlook
 
-_COUNT_TIME = 0.5  # seconds that a listing may spend on counting what changed
 _LONG_PATH = 28  # characters of a path that is not shortened
 _SHORT = 8  # minimum length of a shortened id
 _TERMINAL_LIMIT = 50  # default number of rows at a terminal
 _HAS = ("branch", "error", "image", "compaction", "label", "finding")
 _SORTS = ("recent", "started", "cost", "tokens", "messages", "size")
-_NEEDS_COUNTS = ("cost", "tokens", "messages")
 _SORT_COLUMN = {"recent": "age"}  # the column that shows an order, where its name differs
 
 _COLUMNS = {
@@ -125,18 +123,11 @@ def _places_of(app: App, agent: str) -> list[str]:
     return places
 
 
-def catch_up(app: App, wanted: Filter, *, counts: bool) -> None:
-    """Update the catalog: completely if the filter or `counts` need it, else within a short time."""
+def catch_up(app: App) -> None:
+    """Read and count what has changed, all of it: a list that is half read would have to be asked for again."""
     with app.out.progress("Reading sessions") as progress:
-        complete = counts or wanted.has or wanted.model
-        deadline = None if complete else time.monotonic() + _COUNT_TIME
-        caught_up = app.library.catch_up("count", progress=progress, deadline=deadline)
+        app.library.catch_up("count", progress=progress)
     app.say_notices()
-    if caught_up.uncounted and not complete:
-        unread = many(caught_up.uncounted, "session is", "sessions are")
-        app.out.note(
-            f"… {unread} not fully read yet: titles and numbers may be missing. Run the command again to continue"
-        )
 
 
 # -- ls
@@ -176,7 +167,7 @@ def ls_verb(
     """List sessions, newest first. WORDS must occur in the title or the first prompt."""
     names = _names(columns, long, sort if app.out.is_terminal else None)
     wanted = chosen(app, words=words, **options)._replace(sort=sort)
-    catch_up(app, wanted, counts=sort in _NEEDS_COUNTS)
+    catch_up(app)
     if limit is None:
         limit = _TERMINAL_LIMIT if app.out.is_terminal and not app.json else 0
     if tree:

@@ -74,14 +74,18 @@ def discard(fs: Filesystem, journal: OwnJournal) -> None:
 
 
 def recover(fs: Filesystem, journals: Journals, folder: str) -> list[str]:
-    """Publish the drafts in a folder that no process holds and that contain a message. Return their paths."""
+    """Publish the drafts in a folder that no process holds and that contain a message. Return their paths.
+
+    What dead writers left in the folder is removed if its bytes are elsewhere.
+    """
     with storage_failures(folder, "look for drafts"):
         try:
-            names = [name for name in fs.names(folder) if is_draft(name)]
+            names = fs.names(folder)
         except (FileNotFoundError, NotADirectoryError):
             return []
+    atomic.sweep(fs, folder, names)
     recovered = []
-    for name in names:
+    for name in filter(is_draft, names):
         path = posixpath.join(folder, name)
         try:
             if _take_over(fs, journals, path, 0, lambda journal: any(row.flags & TALK for row in journal.rows())):
