@@ -372,16 +372,21 @@ class Store:
             SessionBusy: The session is a draft that another process writes.
             SessionNotFound: There is no such session.
         """
-        path = drafts.located(self.fs, self._resolve(os.fspath(ref)))
+        path = self._resolve(os.fspath(ref))
+        self._check_deletable(path, below)
+        path = drafts.located(self.fs, path)
         with drafts.unwritten(self.fs, path):
             return self._delete(path, below)
 
-    def _delete(self, path: str, below: str | None) -> Deletion:
-        """Move a session to the trash. A draft is held by the caller."""
+    def _check_deletable(self, path: str, below: str | None) -> None:
         if not (self.layout.owns(path) if below is None else path.startswith(f"{below}/")):
             raise Invalid(
                 "only sessions of this store can be deleted", path=path, hint="pass the agent's folder as below"
             )
+
+    def _delete(self, path: str, below: str | None) -> Deletion:
+        """Move a session to the trash. The caller holds the lock of a draft."""
+        self._check_deletable(path, below)
         if not atomic.exists(self.fs, path):
             raise SessionNotFound(path=path)
         paths = [path, *(p for p in (artifacts_of(path),) if atomic.exists(self.fs, p))]
