@@ -170,7 +170,7 @@ class Results(NamedTuple):
     @property
     def hidden(self) -> dict[str, int]:
         """How many matching entries are not among the hits, by field."""
-        shown = Counter(hit.field for hit in self.hits)
+        shown = Counter[str](hit.field for hit in self.hits)
         return {field: count - shown[field] for field, count in self.matches.items() if count > shown[field]}
 
     def _repr_html_(self) -> str:
