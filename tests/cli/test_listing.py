@@ -194,3 +194,23 @@ def test_the_first_listing_of_many_sessions_reads_all_of_them(
     with library:
         assert library.catch_up("look").changed == 0
         assert all(row.counts is not None and row.counts.messages == 400 for row in library.list().rows)
+
+
+@pytest.mark.promise("P49")
+def test_lists_and_statistics_say_what_their_options_exclude(sessile: Command, demo: Path) -> None:
+    """Every selection says how many sessions it leaves out, and how to see them."""
+    everything = sessile("ls", "--json").json
+    project = everything["items"][0]["project"]
+    some = sessile("ls", "-p", project, "--json").json
+    excluded = len(everything["items"]) - len(some["items"])
+    assert (everything["excluded"], some["excluded"]) == (0, excluded) and excluded > 0
+    told = f"… {excluded} excluded by the options. Show: without -p"
+    assert told in sessile("ls", "-p", project).err and "excluded" not in sessile("ls").err
+    assert "excluded by the options. Show: without --since webhook" in sessile("ls", "webhook", "--since", "20y").err
+    for arguments in (["stats", "models"], ["stats", "models", "--csv"]):
+        assert "excluded by the options. Show: without -p" in sessile(*arguments, "-p", project).err
+    assert sessile("stats", "models", "-p", project, "--json").json["excluded"] >= excluded
+    nothing = sessile("ls", "nothing like it", "-p", project).err
+    assert "no session matches" in nothing and "in total (ls -A)" in nothing
+    assert "(without -p)" in sessile("ls", "-p", "/nowhere").err
+    assert "in runs" in sessile("tree", WEBHOOK).out

@@ -114,6 +114,18 @@ def test_hidden_sessions_are_searched(sessile: Command, home: Path) -> None:
 
 
 @pytest.mark.promise("P49")
+def test_hits_in_deleted_sessions_are_counted(sessile: Command, printed: Store) -> None:
+    """If nothing else is found, matches in the trash are counted, with the verb that shows it."""
+    (path,) = [row["path"] for row in sessile("ls", "-p", "/work/other", "--json").json["items"]]
+    printed.delete(path)
+    for arguments in (["bilby"], ["-F", "potor"]):
+        done = sessile("search", *arguments)
+        assert done.code == 1 and "+1 in deleted sessions. Show: sessile trash" in done.err
+        assert sessile("search", *arguments, "--json").json["trash"] == 1
+    assert sessile("search", "nowhere", "--json").json["trash"] == 0
+
+
+@pytest.mark.promise("P49")
 def test_files_and_lines_that_cannot_be_searched_are_named(sessile: Command, printed: Store, home: Path) -> None:
     """A file that is no session and an unreadable line are reported with every search."""
     (home / ".sessile" / "sessions" / "stray.jsonl").write_text("a lost thylacine\n")
@@ -141,7 +153,9 @@ def test_a_search_that_has_no_time_to_index_reads_the_sessions(
     monkeypatch.setattr("sessile.cli.query._INDEX_TIME", -1.0)
     monkeypatch.setattr("sessile.cli.output.Output.is_terminal", True)
     done = sessile("search", "Where")  # in the older session; one is indexed
-    assert done.code == 0 and "1 session is not indexed yet; it was read directly" in done.err and "again" not in done.err
+    assert (
+        done.code == 0 and "1 session is not indexed yet; it was read directly" in done.err and "again" not in done.err
+    )
     for word in ("bilby", "quokka", "numbat"):
         done = sessile("search", word, "--json")
         assert done.code == 0 and done.json["items"] and done.json["unread"] == 0
