@@ -40,7 +40,7 @@ from sessile.errors import (
     StorageFailure,
     storage_failures,
 )
-from sessile.storage import atomic
+from sessile.storage import atomic, drafts
 from sessile.storage.atomic import NameSet
 from sessile.storage.base import NATIVE, Filesystem, Row
 from sessile.storage.catalog import CaughtUp
@@ -280,7 +280,7 @@ class Library:
             SessionNotFound: There is no such session.
         """
         if is_path(name):
-            path = posixpath.abspath(posixpath.expanduser(name))
+            path = drafts.located(self.store.fs, posixpath.abspath(posixpath.expanduser(name)))
             agent = None if atomic.exists(self.store.fs, path) else sub_agent(name)
             return self._existing(path) if agent is None else self._sub_agent(*agent, cwd, progress)
         self.catch_up(progress=progress)
@@ -342,6 +342,7 @@ class Library:
             # One session in several files: our own import is preferred, then the original over its copy.
             rows = [row for row in rows if self.store.layout.owns(row.path)] or rows
             rows = [row for row in rows if not self.store.layout.keeps(row.path)] or rows
+            rows = [row for row in rows if not row.draft] or rows
         return rows
 
     def _by_title(self, name: str) -> Sequence[SessionRow]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from backports import zstd
 
+from builders import answered, said
 from sessile import Filter, Library, Store
 from sessile.storage.catch_up import Depth, Progress
 from sessile.storage.layout import Source
 from sessile.storage.search import Needle
+from sessions import header
 
 from .test_foreign import CODEX, SESSION, call, result, row
 
@@ -141,3 +144,36 @@ def test_progress_never_passes_its_total(home: Path, monkeypatch: pytest.MonkeyP
     for doing in {step.doing for step in steps}:
         done = [step.done for step in steps if step.doing == doing]
         assert done == sorted(done)
+
+
+@pytest.mark.promise("P45")
+def test_what_an_agents_list_no_longer_says_is_forgotten(tmp_path: Path) -> None:
+    """A title from a list is replaced, withdrawn and found again, also if the list keeps its size and time or is deleted."""
+    folder = tmp_path / "claw" / "sessions"
+    folder.mkdir(parents=True)
+    _write(folder / "s1.jsonl", [header("s1", title="Own name"), said("u1", None), answered("a1", "u1")])
+    listed = folder / "sessions.json"
+
+    def write(**names: str) -> None:
+        entries = {f"agent:main:{key}": {"sessionId": key, "displayName": name} for key, name in names.items()}
+        listed.write_text(json.dumps(entries))
+        os.utime(listed, ns=(5, 5))
+
+    sources = [Source("openclaw", str(tmp_path / "claw"), str(folder))]
+    with Library(Store(tmp_path / "own"), sources, cache=str(tmp_path / "cache")) as found:
+
+        def titled() -> tuple[str | None, list[list[str]]]:
+            hits = [found.search(name).titles for name in ("Apple", "Grape", "Own")]
+            return found.list().rows[0].title, [["here"] if paths else [] for paths in hits]
+
+        assert titled() == ("Own name", [[], [], ["here"]])
+        write(s1="Apple")
+        assert titled() == ("Apple", [["here"], [], []])
+        write(s1="Grape")
+        assert titled() == ("Grape", [[], ["here"], []])
+        write(s2="Grape")
+        assert titled() == ("Own name", [[], [], ["here"]])
+        write(s1="Apple")
+        assert titled() == ("Apple", [["here"], [], []])
+        listed.unlink()
+        assert titled() == ("Own name", [[], [], ["here"]])

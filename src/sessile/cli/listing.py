@@ -21,6 +21,7 @@ from sessile.errors import Invalid, NotFound
 from sessile.render.styled import Style
 from sessile.render.wording import many
 from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.drafts import published_path
 from sessile.storage.filters import HIDE, Filter
 
 if TYPE_CHECKING:
@@ -276,11 +277,11 @@ def _widen(app: App, wanted: Filter, options: Mapping[str, Any], words: Sequence
 
 def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
     """Yield sessions with their depth: forks and sub-agents follow their parent."""
-    by_path = {row.path: row for row in rows}
+    by_path = {published_path(row.path): row for row in rows}  # forks name a draft as it will be named
     children: dict[str | None, list[SessionRow]] = {}
     for row in rows:
         parents = (row.parent, *_owners(row.path))
-        parent = next((path for path in parents if path in by_path and path != row.path), None)
+        parent = next((path for path in parents if path in by_path and by_path[path] is not row), None)
         children.setdefault(parent, []).append(row)
     waiting = [(row, 0) for row in reversed(children.get(None, []))]
     seen: set[str] = set()
@@ -289,7 +290,7 @@ def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
         if row.path not in seen:
             seen.add(row.path)
             yield row, depth
-            waiting += [(child, depth + 1) for child in reversed(children.get(row.path, []))]
+            waiting += [(child, depth + 1) for child in reversed(children.get(published_path(row.path), []))]
     yield from ((row, 0) for row in rows if row.path not in seen)  # cycles of forks
 
 
@@ -324,7 +325,7 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     if name == "title":
         below = f"└{'─' * (2 * depth - 1)} " if depth else ""
         marks = ("pinned, " if app.out.plain else "★ ") if row.id in pins else ""
-        title = row.title or row.first_text or row.problem or "(empty)"
+        title = marked_title(row) or row.problem or "(empty)"
         style: Style = "strong" if row.title else "dim" if row.problem else "plain"
         return Cell(below + marks + title, style, title)
     if name == "project":
@@ -348,6 +349,11 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     return Cell("?", "dim", "") if text is None else Cell(text)
 
 
+def marked_title(row: SessionRow) -> str:
+    """Return the title of a session, or the beginning of its first message, with a mark for a draft; empty if unknown."""
+    return ("(draft) " if row.draft else "") + (row.title or row.first_text or "")
+
+
 def _short(path: str) -> str:
     """Shorten a long path to its last two names."""
     return path if len(path) <= _LONG_PATH else "…/" + "/".join(path.split("/")[-2:])
@@ -369,6 +375,7 @@ def described(app: App, row: SessionRow, pins: set[str]) -> dict[str, Any]:
         "size": row.size,
         "parent": row.parent,
         "sub_agent": row.sub_agent,
+        "draft": row.draft,
         "pinned": row.id in pins,
         "last_role": row.last_role,
         "last_status": row.last_status,

@@ -521,6 +521,7 @@ class SessionCard(ResponseModel, frozen=True):
     cost: float | None
     tokens: int | None
     pinned: bool
+    draft: bool
     tag: str | None
     parent: str | None
     sub_agents: int
@@ -555,6 +556,7 @@ def _card(library: Library, row: SessionRow, pins: frozenset[str], tag: str | No
         cost=None if counts is None else counts.cost,
         tokens=None if counts is None else counts.total_tokens,
         pinned=row.id in pins,
+        draft=row.draft,
         tag=tag,
         parent=_parent(row),
         sub_agents=library.count_agents(row.path),

@@ -212,6 +212,8 @@ const cards = {
   copied: template("Copied: {}"),
   pin: "Pin: never clean up this session",
   unpin: "Pinned: click to unpin",
+  draft: "draft",
+  draftMeans: "No answer yet. Other programs do not list it.",
   pinned: "Pinned",
   unpinned: "Unpinned",
   rename: "Rename",
