@@ -170,7 +170,7 @@ class Results(NamedTuple):
     @property
     def hidden(self) -> dict[str, int]:
         """How many matching entries are not among the hits, by field."""
-        shown = Counter(hit.field for hit in self.hits)
+        shown = Counter[str](hit.field for hit in self.hits)
         return {field: count - shown[field] for field, count in self.matches.items() if count > shown[field]}
 
     def _repr_html_(self) -> str:
@@ -383,6 +383,10 @@ class CatalogWords:
 _MAX_SPANS = 1000  # matches that are marked in one text
 _MAX_NEEDLE = 10_000
 _CUT = encode_plain(FULL)  # in a line with a text that was cut
+# Letters with accents in UTF-8: U+00C0–U+02BF, U+1E00–U+1EFF and U+FF00–U+FF7F; accents that follow a letter; and as escapes.
+_ACCENTED = rb"[\xc3-\xca][\x80-\xbf]|\xe1[\xb8-\xbb][\x80-\xbf]|\xef[\xbc\xbd][\x80-\xbf]"
+_ACCENTS = rb"(?:\xcc[\x80-\xbf]|\xcd[\x80-\xaf])*"
+_ESCAPED = re.compile(rb"\\u(?:00[c-f]|0[12]|03[0-6]|1e|ff[0-7])")
 
 
 class Match(NamedTuple):
@@ -460,9 +464,8 @@ class Needle:
 
     def _first_finder(self, block: bytes) -> Callable[[int], int]:
         """Return the finder for the bytes of the needle as JavaScript writes them."""
-        spelling = self._spelling
-        if spelling is not None:
-            return lambda at: match.start() if (match := spelling.search(block, at)) else -1
+        if self._spelling is not None:
+            return _pattern_finder(self._spelling, block)
         folded = block if self._exact else block.lower()
         return Substring(folded, self._anchor)
 
@@ -477,6 +480,17 @@ class WordNeedle(Needle):
         runs = [run for term in query.terms for run, _ in term.runs]
         super().__init__(max(runs, key=lambda run: (run.isascii(), len(run))), case=False)
         self._query = query
+        letters = (b"(?:%b|%b)%b" % (re.escape(bytes((letter,))), _ACCENTED, _ACCENTS) for letter in self._anchor)
+        self._accented = re.compile(b"".join(letters)) if self._anchor.isascii() else None
+
+    def _first_finder(self, block: bytes) -> Callable[[int], int]:
+        """Return the finder for the word. Queries ignore accents, so each letter of the text may have one."""
+        accented = self._accented
+        if accented is None or (block.isascii() and b"\\u" not in block):
+            return super()._first_finder(block)
+        folded = block.lower()
+        plain = Substring(folded, self._anchor) if block.isascii() else _pattern_finder(accented, folded)
+        return _Merged([plain, _pattern_finder(_ESCAPED, folded)])
 
     def spans(self, text: str) -> list[Span]:
         """Return where the words are, if all of them are in the text."""
@@ -489,6 +503,11 @@ class WordNeedle(Needle):
     def joined(self, texts: list[str]) -> list[str]:
         """Return other texts of a record as one, for the same reason."""
         return ["\n".join(texts)]
+
+
+def _pattern_finder(pattern: re.Pattern[bytes], block: bytes) -> Callable[[int], int]:
+    """Return a function that finds the next match of a pattern from a given position."""
+    return lambda at: match.start() if (match := pattern.search(block, at)) else -1
 
 
 class _Merged:
