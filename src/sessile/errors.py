@@ -117,7 +117,8 @@ class InvalidId(Invalid):
 class InvalidEntry(Invalid):
     """The entry cannot be stored.
 
-    Entries must be JSON values. NaN, infinity and other Python objects are not allowed.
+    Entries must be JSON values, so that they come back equal. Bytes, sets, dates, NaN, infinity and names that are not strings
+    are refused. The message names the member.
     """
 
 
