@@ -37,6 +37,28 @@ class Stat(Protocol):
     def st_size(self) -> int: ...
     @property
     def st_mtime_ns(self) -> int: ...
+    @property
+    def st_ctime_ns(self) -> int: ...
+
+
+class Stamp(NamedTuple):
+    """What identifies one state of a file. Every change of the file changes its stamp: see `stamp_of`."""
+
+    inode: int
+    device: int
+    size: int
+    modified: int
+    changed: int
+
+
+def stamp_of(stat: Stat) -> Stamp:
+    """Return the stamp of a file.
+
+    The time of the last change (ctime) cannot be set by a program, so an edit that keeps the size and restores the
+    modification time still has another stamp. On a file system whose clock advances only every few milliseconds, a change
+    right after the stamp was taken may go unnoticed: `RowIndex.stamp` notes whether that is possible.
+    """
+    return Stamp(stat.st_ino, stat.st_dev, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 class Filesystem(Protocol):
