@@ -118,7 +118,8 @@ TROUBLES: dict[str, Trouble] = {
     "path_mismatch": Trouble("warning"),
     # the file
     "unreadable": Trouble("damage"),
-    "draft": Trouble("note"),
+    "draft": Trouble("note", "published under its final name"),
+    "second_draft": Trouble("warning"),
     "permissions": Trouble("warning"),
 }
 
@@ -138,7 +139,7 @@ REASONS: dict[str, str] = {
     "missing_blob": "stays: look for the blob in the trash or in a backup",
     "damaged_blob": "stays: look for the blob in the trash or in a backup",
     "old_version": "stays: opening the session for writing migrates it",
-    "draft": "stays: opening the session recovers it",
+    "second_draft": "stays: read both files, then move the one that you do not need to another folder",
     "permissions": "stays: change the permissions of the file",
 }
 """Why a repair changes nothing."""

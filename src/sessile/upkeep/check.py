@@ -40,7 +40,7 @@ from sessile.storage.base import CHUNK
 from sessile.storage.blobs import digest_of
 from sessile.storage.layout import JOURNAL, artifacts_of
 from sessile.storage.packed import is_packed
-from sessile.storage.session_bytes import RawFile, is_held, journals
+from sessile.storage.session_bytes import RawFile, journals
 
 if TYPE_CHECKING:
     from sessile.storage.base import Blobs, Filesystem
@@ -281,13 +281,14 @@ def _blob_state(blobs: Blobs, digest: str) -> str | None:
 
 
 def _look_around(store: Store, path: str, *, held: bool) -> list[Problem]:
-    """Return problems with drafts and permissions. `held` is whether another process has the file open as a draft."""
+    """Return problems with drafts and permissions. `held` is whether a process writes the file as a draft."""
     found = []
-    draft = drafts.draft_path(drafts.published_path(path))
-    if draft != path:
-        held = not atomic.exists(store.fs, draft) or is_held(store.fs, draft)
-    if not held:
-        found.append(problem("draft", f"{posixpath.basename(draft)} was left behind, probably by a crash"))
+    published, draft = drafts.published_path(path), drafts.draft_path(path)
+    if atomic.exists(store.fs, published) and atomic.exists(store.fs, draft):
+        both = f"there are two files of one name: {posixpath.basename(published)} and {posixpath.basename(draft)}"
+        found.append(problem("second_draft", both))
+    elif drafts.is_draft(path) and not held:
+        found.append(problem("draft", "the draft has no writer any more, and other programs do not list it"))
     if store.layout.owns(path):
         for name in (path, posixpath.dirname(path), artifacts_of(path)):
             found += _permissions(store.fs, name)
@@ -328,8 +329,8 @@ def repair(
 ) -> Repaired:
     """Make a damaged file readable, under its lock. The original is kept in the store's folder of originals.
 
-    A file without repairable damage is not touched. A file outside the store never gets a header if no entry in it has an id:
-    it may belong to another program.
+    A file without repairable damage is not touched. A draft that no process writes is published. A file outside the store
+    never gets a header if no entry in it has an id: it may belong to another program.
 
     Args:
         store: The store.
@@ -358,19 +359,24 @@ def repair(
         hint = "make sure that no other program uses the file, then pass in_place=True"
         raise Invalid("the file is not in this store", path=path, hint=hint)
     with RawFile(store.fs, path) as file:
-        file.hold(patience)
+        file.hold(min(patience, drafts.PATIENCE) if drafts.is_draft(path) else patience)
         examined = _Examined(store, file, bridge)
         before = examined.report(_look_around(store, path, held=False))
         _require_session(before)
-        if not before.repairable:
+        damaged = any(problem.repairable and problem.kind != "draft" for problem in before.problems)
+        if not damaged and not before.repairable:
             return Repaired(path, None, before.entries, 0, 0, before.problems, before.problems)
-        original = store.original_path(path)
         mending = examined.mending(store, file)
         copied = _Copied(file)
-        pieces = mending.pieces(numbered(file.chunks(), Scanner()), file.size)
-        file.replace(copied.chunks(pieces), original)
+        original = store.original_path(path) if damaged else None
+        if original is not None:
+            pieces = mending.pieces(numbered(file.chunks(), Scanner()), file.size)
+            file.replace(copied.chunks(pieces), original)
+            original = store.keep_once(original, path)
+    if drafts.is_draft(path) and drafts.recover_one(store.fs, store.journals, path):
+        path = drafts.published_path(path)
     after = check(store, path)
-    dropped = before.size - copied.bytes
+    dropped = 0 if original is None else before.size - copied.bytes
     return Repaired(path, original, after.entries, mending.salvaged, dropped, before.problems, after.problems)
 
 
@@ -433,11 +439,12 @@ def _date_in(stamp: str) -> str | None:
 def _locate(store: Store, ref: str) -> str:
     """Return the path of a session file, given by absolute path or by session id; its header may be missing."""
     if posixpath.isabs(ref):
-        return posixpath.normpath(ref)
+        return drafts.located(store.fs, posixpath.normpath(ref))
     ending = f"_{check_session_id(ref)}"
-    for path, _ in journals(store.fs, store.layout.sessions):
-        if posixpath.splitext(path)[0].endswith(ending):
-            return path
+    files = (path for path, _ in journals(store.fs, store.layout.sessions))
+    named = [path for path in files if posixpath.splitext(path)[0].endswith(ending)]
+    if named:
+        return min(named, key=drafts.is_draft)
     raise SessionNotFound(
         f"session not found: {ref!r}", path=store.layout.sessions, hint="run `sessile ls` to list sessions"
     )
