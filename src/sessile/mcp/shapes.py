@@ -24,7 +24,10 @@ NOTICE = (
 )
 
 _Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
-_Cursor = Annotated[str, Meta(max_length=4_000, description="Cursor of an earlier answer, to continue from there.")]
+MAX_CURSOR = 4_000  # characters
+_Cursor = Annotated[
+    str, Meta(max_length=MAX_CURSOR, description="Cursor of an earlier answer, to continue from there.")
+]
 _Agent = Annotated[str, Meta(min_length=1, max_length=100, description="Only sessions of this agent: claude, codex …")]
 _Project = Annotated[
     str,

@@ -48,6 +48,7 @@ from sessile.gateway.handles import Handles
 from sessile.library import Library, find_leaf
 from sessile.mcp.access import MAX_ENTRY, Access, Call, Mask, Scope, catalogued, iso
 from sessile.mcp.shapes import (
+    MAX_CURSOR,
     NOTICE,
     Answer,
     Arguments,
@@ -558,8 +559,10 @@ class _Opening:
         shown = sum(len(part.text) for part in last.texts) - cut if cut else 0
         return self._cursor(tip, last.row.id, backwards=False, sent=shown)
 
-    def _cursor(self, tip: str | None, entry: str, *, backwards: bool, sent: int = 0) -> str:
-        return cursor_of(_Place(tip, entry, backwards, sent), self._arguments)
+    def _cursor(self, tip: str | None, entry: str, *, backwards: bool, sent: int = 0) -> str | None:
+        """Return the cursor for a place; `None` if the ids in it are too long to be passed back."""
+        cursor = cursor_of(_Place(tip, entry, backwards, sent), self._arguments)
+        return cursor if len(cursor) <= MAX_CURSOR else None
 
     def _left_out(self, hidden: Mapping[str, int], earlier: int | None, later: int | None, cut: int) -> Iterator[str]:
         for count, word, cursor in ((earlier, "earlier", "previous"), (later, "later", "next")):
@@ -572,6 +575,8 @@ class _Opening:
             yield hidden_words(hidden, self._arguments.depth)
         if not self._mask.complete:
             yield "the session was not read completely for secrets; some may be recognized only later"
+        if any(finding.code == "missing_parent" for finding in self._session.findings):
+            yield "the parent of an entry is missing; its branch starts there, and what came before is on another branch"
         gaps = self._session.get_gaps()
         yield from (f"unreadable: {self._mask.line(message)}" for _, message in gaps[:_LISTED_GAPS])
         if len(gaps) > _LISTED_GAPS:
@@ -786,7 +791,7 @@ def perform(access: Access, call: Call, name: str, arguments: Mapping[str, Any])
     try:
         answer = tool.run(access, call, parse_arguments(dict(arguments), tool.arguments))
     except SessileError as error:
-        return _outcome({"error": _described(access, error)}, failed=True)
+        return _outcome({"notice": NOTICE, "error": _described(access, error)}, failed=True)
     return _outcome(msgspec.to_builtins(answer), failed=False)
 
 

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 import msgspec
 
 from sessile.core.words import INDEXED, Field, Query
-from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath, second_name
+from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath, UnsupportedVersion, second_name
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import (
@@ -369,9 +369,13 @@ class CatalogFile:
         return self._db
 
     def _open(self, mark: DatabaseMark | None) -> None:
-        """Open the database as it is if it matches its seal, else under the lock."""
+        """Open the database as it is if it matches its seal, else under the lock. One of a newer release is left alone."""
         self.close()
         seal = self._read_seal()
+        if seal is not None and seal.version > self._version:
+            raise UnsupportedVersion(
+                f"its version is {seal.version}; this release supports {self._version}", path=self.path
+            )
         if self._fits(seal, mark) or (seal is not None and seal.at_work and self._is_locked()):
             self._mark = mark
             self._db = self._connect()
