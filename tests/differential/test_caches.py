@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -352,13 +353,11 @@ class Rig:
         lines = data.split(b"\n")
         kind = pick.choice(("word", "word", "model", "label", "folder", "parent", "parent", "role"))
         if kind == "parent":
-            ids = [raw[at + 5 : at + 15] for raw in lines if (at := max(raw.find(b'"id":"'), -1)) >= 0]
+            ids = [found[1] for raw in lines if (found := re.search(rb'"(?:uu)?id":("[0-9A-Za-z]{8}")', raw))]
             number = pick.randrange(len(lines))
-            for name in (b'"parentId":', b'"parentUuid":'):
-                start, at, rest = lines[number].partition(name)
-                if at and rest.startswith(b'"') and ids:
-                    other = pick.choice(ids)
-                    lines[number] = start + at + other + rest[len(other) :]
+            if ids:
+                other = rb"\g<1>" + pick.choice(ids)
+                lines[number] = re.sub(rb'("parent(?:Uui|I)d":)"[0-9A-Za-z]{8}"', other, lines[number])
             return b"\n".join(lines)
         texts = {"word": WORDS[:7], "model": MODELS, "label": LABELS, "folder": FOLDERS, "role": ('"user"', '"uxer"')}[
             kind
@@ -651,7 +650,7 @@ def session_facts(store: Store, path: str) -> Answers:
     """Return everything that a session tells, or the error."""
     try:
         report = check(store, path)
-        checked = report._replace(problems=tuple(each for each in report.problems if each.kind != "stale_cache"))
+        checked = report._replace(problems=tuple(each for each in report.problems if each.kind != "wrong_cache"))
     except SessileError as error:
         return {"check": repr(error)}
     try:

@@ -114,6 +114,8 @@ TROUBLES: dict[str, Trouble] = {
     "unreadable": Trouble("damage"),
     "draft": Trouble("note"),
     "permissions": Trouble("warning"),
+    # beside the file
+    "wrong_cache": Trouble("warning"),
 }
 
 UNREADABLE = frozenset({"torn_tail", "nul_run", "not_json", "bad_utf8", "bom", "too_long"})
@@ -133,6 +135,7 @@ REASONS: dict[str, str] = {
     "old_version": "stays: opening the session for writing migrates it",
     "draft": "stays: opening the session recovers it",
     "permissions": "stays: change the permissions of the file",
+    "wrong_cache": "the session is not concerned; a check has already removed the wrong part of the cache",
 }
 """Why a repair changes nothing."""
 
