@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backports import zstd
 
 from builders import answered, said
 from sessile import Filter, Library, Store
+from sessile.storage.catch_up import Depth, Progress
 from sessile.storage.layout import Source
 from sessile.storage.search import Needle
 from sessions import header
@@ -120,6 +122,28 @@ def test_a_file_of_nobody_is_unreadable(home: Path) -> None:
     with library(home) as all_of_them:
         all_of_them.catch_up()
         assert all_of_them.list().hidden["unreadable"] == 1
+
+
+@pytest.mark.parametrize("depth", ["count", "index"])
+def test_progress_never_passes_its_total(home: Path, monkeypatch: pytest.MonkeyPatch, depth: Depth) -> None:
+    """Progress counts the bytes of files, also of packed ones, whose rows are a thousand times larger."""
+    monkeypatch.setattr("sessile.storage.catch_up._BATCH", -1.0)  # every step is reported
+    packed = home / "codex" / "sessions" / "2026" / "05" / "02" / f"rollout-2026-05-02T10-00-00-{SESSION}.jsonl.zst"
+    packed.parent.mkdir()
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "again " * 50_000}]}
+    rows = [
+        *CODEX,
+        *({"type": "response_item", "timestamp": "2026-05-02T10:00:00Z", "payload": said} for _ in range(40)),
+    ]
+    packed.write_bytes(zstd.compress("".join(json.dumps(each) + "\n" for each in rows).encode()))
+    steps: list[Progress] = []
+    with library(home) as all_of_them:
+        all_of_them.catch_up(depth, progress=steps.append)
+    assert len([step for step in steps if step.doing == depth]) > 5
+    assert all(0 <= step.done <= step.total for step in steps)
+    for doing in {step.doing for step in steps}:
+        done = [step.done for step in steps if step.doing == doing]
+        assert done == sorted(done)
 
 
 @pytest.mark.promise("P45")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
 import time
 import tracemalloc
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +24,7 @@ from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.filesystem_contract import get
 from sessile.upkeep.check import Report, check, check_all, plan_repair, repair
-from sessions import CWD, answer, append_raw, begun, dumps, header, say, snapshot, store_at
+from sessions import CWD, answer, append_raw, begun, dumps, header, plant, say, snapshot, store_at
 from strategies import Damage, chunks_of, damaged
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.jsonl"))
@@ -567,18 +565,6 @@ def test_a_problem_is_a_plain_value() -> None:
 # -- caches
 
 
-def _planted(cache: Path, change: str) -> None:
-    """Change rows of the catalog as a defect of ours, or of the disk, could: its seal does not show it."""
-    database = sqlite3.connect(cache / "catalog.db")
-    with database:
-        database.execute(change)
-    database.close()
-    mark = os.stat(cache / "catalog.db")
-    seal = msgspec.json.decode((cache / "catalog.seal").read_bytes())
-    seal["mark"] = (mark.st_ino, mark.st_size, mark.st_mtime_ns, mark.st_ctime_ns)
-    (cache / "catalog.seal").write_bytes(msgspec.json.encode(seal))
-
-
 @pytest.mark.promise("P45")
 @pytest.mark.parametrize(
     ("change", "named"),
@@ -607,7 +593,7 @@ def test_a_check_compares_the_catalog_with_the_files_and_removes_what_is_wrong(
     with Library(store, cache=str(tmp_path / "cache")) as library:
         before = library.list(), library.search("alpha").hits
         assert not check(store, session.path, library=library).problems
-        _planted(tmp_path / "cache", change)
+        plant(tmp_path / "cache", change)
         (report,) = check_all(store, library=library)
         (found,) = report.problems
         assert (report.ok, report.repairable, found.kind, found.severity) == (True, False, "wrong_cache", "warning")

@@ -58,7 +58,7 @@ class Ledger:
                 self.acknowledged.append(ours)
             except SessileError as error:
                 self.error = self.error or error
-                if journal.failed:
+                if journal.failure:
                     with pytest.raises(SessileError) as again:
                         journal.append([ours], always(ours))
                     assert again.value is error
@@ -368,7 +368,7 @@ class TestCrashes:
             assert content in (old, new)
             assert inner.names("/s") == ["s.jsonl"]
             assert inner.lstat(PATH).st_nlink == 1
-            if journal.failed or journal._fd < 0:
+            if journal.failure or journal._fd < 0:
                 journal.reopen()
             put(journal, line("again"))
             if content == old:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sessile.core.kinds import State
 from sessile.core.lines import Finding, Item
+from sessile.errors import SessileError
 
 NATIVE = "native"  # the format of our own files
 CHUNK = 1 << 20  # bytes of a file that are read at once
@@ -282,8 +283,8 @@ class Journal(ReadableJournal, Protocol):
     """The lines of one session, append-only, shared by many writers."""
 
     @property
-    def failed(self) -> bool:
-        """Whether an error is latched: every append raises it until `reopen`."""
+    def failure(self) -> SessileError | None:
+        """The latched error, if a write failed: everything that writes or flushes raises it until `reopen`."""
         ...
 
     def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
@@ -299,7 +300,7 @@ class Journal(ReadableJournal, Protocol):
         ...
 
     def flush(self) -> None:
-        """Make everything that was appended durable."""
+        """Make everything that was appended durable. Raise if an error is latched or the journal is closed."""
         ...
 
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:

@@ -566,7 +566,9 @@ class CatalogFile:
     def _write_seal(self, *, at_work: bool) -> None:
         self._mark = self._look()
         seal = _Seal(self._version, at_work, self._mark or (0, 0, 0, 0))
-        atomic.replace(self._fs, f"{self._folder}/catalog.seal", (msgspec.json.encode(seal),), durable=False)
+        atomic.replace(
+            self._fs, f"{self._folder}/catalog.seal", (msgspec.json.encode(seal),), durable=False, cache=True
+        )
 
     def _is_locked(self) -> bool:
         """Return whether another process is writing."""

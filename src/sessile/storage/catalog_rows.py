@@ -39,7 +39,7 @@ from sessile.storage.filters import (
     nanoseconds,
     within,
 )
-from sessile.storage.layout import JOURNAL
+from sessile.storage.layout import DRAFT, JOURNAL
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
@@ -145,6 +145,11 @@ class SessionRow(NamedTuple):
     last_status: str | None
     searchable: bool
     counts: Counts | None
+
+    @property
+    def draft(self) -> bool:
+        """Whether no assistant has answered yet. Other programs do not list a draft."""
+        return self.path.endswith(DRAFT)
 
     @property
     def modified(self) -> datetime:

@@ -105,9 +105,9 @@ _SHOW = (
 
 
 class Progress(NamedTuple):
-    """The progress of a catch-up, in files (depth "look") or bytes."""
+    """The progress of a catch-up or a scan, in files (depth "look") or bytes."""
 
-    doing: Depth
+    doing: Depth | Literal["scan"]
     done: int
     total: int
 
@@ -280,19 +280,21 @@ class Reconciler:
         missing = f"format IS NOT NULL AND NOT {'searchable' if index else 'counted'} AND {where}"
         waiting = f"{_READING} WHERE number IN (SELECT number FROM sessions WHERE {missing}) ORDER BY number DESC"
         rows = [Reading(*row) for row in self._db.execute(waiting, values)]
-        self._begin(depth, sum(row.size - row.start(index) for row in rows))
+        self._begin(depth, sum(row.left(index) for row in rows))
         for group in _groups(rows, index):
             for row in group:
+                begun, share = self._done, row.left(index)
                 try:
                     fd, row.size, _ = self._rows_of(row)
                     try:
-                        self._read_on(fd, row, index=index)
+                        self._read_on(fd, row, index=index, share=share)
                     finally:
                         self._fs.close(fd)
                 except _Changed:
                     self._db.execute("UPDATE sessions SET ctime_ns = NULL WHERE number = ?", (row.number,))
                 except OSError:
                     pass  # it stays as far as it was read; the next catch-up finds out why
+                self._done = begun + share
                 if self._is_long():
                     self._next_batch()
             self._next_batch()
@@ -304,10 +306,13 @@ class Reconciler:
         rows = open_rows(self._fs, path, self._formats)
         return rows if is_packed(path) else rows._replace(size=row.size)
 
-    def _read_on(self, fd: int, row: Reading, *, index: bool) -> None:
-        """Read the lines that are not counted, or not indexed, yet. Raise `_Changed` if others are not as they were."""
+    def _read_on(self, fd: int, row: Reading, *, index: bool, share: int = 0) -> None:
+        """Read the lines that are not counted, or not indexed, yet; `share` is what they add to the progress.
+
+        Raise `_Changed` if others are not as they were.
+        """
         counting = Counting(row, self._formats, index=index)
-        at = counting.start
+        begun, at = self._done, counting.start
         words: list[Words] = []
         checked = Checked(self._prefix(fd, row, at) if at < row.size else Prefix(), row)
         while at < row.size:
@@ -318,8 +323,8 @@ class Reconciler:
             checked.held.append(chunk)
             for offset, entry in counting.feed(chunk):
                 words += words_of(row.number, offset, entry)
-            if self._doing != "look":
-                self._done += len(chunk)
+            # The rows of a packed file are larger than the file, so its share is not the number of bytes read.
+            self._done = begun + share * (at - counting.start) // (row.size - counting.start)
             if at < row.size:
                 self._db.execute(_SAVE, (*self._position(checked, row, counting, words, index), row.number))
                 words = []
@@ -377,7 +382,7 @@ def _groups(rows: Sequence[Reading], index: bool) -> Iterator[list[Reading]]:
     size = 0
     for row in rows:
         group.append(row)
-        size += row.size - row.start(index)
+        size += row.left(index)
         if size > _GROUP:
             yield group[::-1]
             group, size = [], 0
@@ -410,6 +415,10 @@ class Reading(msgspec.Struct):
     def start(self, index: bool) -> int:
         """Return where to continue. The words may be behind the counts."""
         return min(self.covered, self.indexed) if index else self.covered
+
+    def left(self, index: bool) -> int:
+        """Return how many bytes of the file are to be read; a packed file may have been read further than its size."""
+        return max(0, self.size - self.start(index))
 
 
 # -- what was read

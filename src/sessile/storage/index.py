@@ -443,7 +443,7 @@ def write(fs: Filesystem, path: str, header: Header, rows: bytearray, states: Se
     prefix = _PREFIX.pack(_MAGIC, _NO_STAMP, len(encoded), zlib.crc32(encoded))
     atomic.make_folders(fs, posixpath.dirname(path))
     pieces = (view[at : at + _PIECE].tobytes() for at in range(0, len(view), _PIECE))
-    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False)
+    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False, cache=True)
 
 
 class IndexDamaged(Exception):
@@ -454,15 +454,19 @@ class IndexDamaged(Exception):
 NO_CACHE = (IndexDamaged, OSError, ValueError, msgspec.MsgspecError, struct.error)
 
 
-class IndexFile:
+class IndexFile(atomic.Descriptor):
     """A saved index, read block by block; each block is checked when first read."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self._fs = fs
         self._fd = fs.open(path, os.O_RDONLY)
         self._blocks: dict[int, bytes] = {}
+        self._whole: bytes | None = None
         try:
-            self.header, self.stamp, self._start = _read_header(fs, self._fd)
+            self.header, self.stamp, self._start, first = _read_header(fs, self._fd)
+            if len(first) < _FIRST_READ:  # that is all of it: most sessions need one descriptor, not two
+                self._whole = first
+                self.close()
         except BaseException:
             self.close()
             raise
@@ -470,10 +474,9 @@ class IndexFile:
         self._states_at = self._slots_at + self.header.slots * _SLOT.size
 
     def close(self) -> None:
-        try:
-            self._fs.close(self._fd)
-        except OSError:
-            pass  # it was only read
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            atomic.close_quietly(self._fs, fd)  # it was only read
 
     def states(self) -> Sequence[bytes]:
         """Return the encoded states, each read on access."""
@@ -502,15 +505,20 @@ class IndexFile:
     def _block(self, number: int) -> bytes:
         block = self._blocks.get(number)
         if block is None:
-            try:
-                block = self._fs.read(self._fd, _BLOCK, self._start + number * _BLOCK)
-            except OSError as error:
-                raise IndexDamaged(str(error)) from error
+            block = self._read(self._start + number * _BLOCK)
             checksums = self.header.checksums
             if number >= len(checksums) or zlib.crc32(block) != checksums[number]:
                 raise IndexDamaged(f"block {number}")
             self._blocks[number] = block
         return block
+
+    def _read(self, offset: int) -> bytes:
+        if self._whole is not None:
+            return self._whole[offset : offset + _BLOCK]
+        try:
+            return self._fs.read(self._fd, _BLOCK, offset)
+        except OSError as error:
+            raise IndexDamaged(str(error)) from error
 
     def find(self, entry_id: str) -> int | None:
         """Return the number of an entry; `None` if there is none with that id."""
@@ -527,8 +535,8 @@ class IndexFile:
         return None
 
 
-def _read_header(fs: Filesystem, fd: int) -> tuple[Header, Stamp | None, int]:
-    """Return the header of a saved index, its stamp if it has a settled one, and where the payload starts."""
+def _read_header(fs: Filesystem, fd: int) -> tuple[Header, Stamp | None, int, bytes]:
+    """Return the header of a saved index, its stamp if it has a settled one, where the payload starts, and the first bytes."""
     start = fs.read(fd, _FIRST_READ, 0)
     magic, stamp, size, checksum = _PREFIX.unpack_from(start)
     encoded = start[_PREFIX.size : _PREFIX.size + size]
@@ -538,7 +546,8 @@ def _read_header(fs: Filesystem, fd: int) -> tuple[Header, Stamp | None, int]:
         raise ValueError("not an index of this version")
     *fields, settled, checked = _CHECKED.unpack(stamp)
     is_whole = settled and zlib.crc32(stamp[: _STAMP.size]) == checked
-    return msgspec.json.decode(encoded, type=Header), Stamp(*fields) if is_whole else None, _PREFIX.size + size
+    header = msgspec.json.decode(encoded, type=Header)
+    return header, Stamp(*fields) if is_whole else None, _PREFIX.size + size, start
 
 
 class _SavedStates(Sequence[bytes]):

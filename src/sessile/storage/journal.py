@@ -7,8 +7,8 @@ where it must be; unlock; sync; return.
 Rules:
 
 - Existing bytes never change, except by `replace`, which puts a whole new file in place.
-- A failed write is taken back if it is still the end of the file. The error is latched: every later append raises it until the
-  journal is reopened. So is the error of a failed sync, which is never retried, because the kernel may have dropped the
+- A failed write is taken back if it is still the end of the file. The error is latched: every later write and flush raises it
+  until the journal is reopened. So is the error of a failed sync, which is never retried, because the kernel may have dropped the
   data and would report success the second time.
 - Syncs are shared: many threads wait for their data to be durable, and one of them syncs for all (`GroupCommit`).
 
@@ -68,7 +68,7 @@ class FileJournal(JournalReader):
         self._held = False
         self._failure: SessileError | None = None
         self._unsure = False  # after a failed sync: what can be read may not be on the disk
-        self._commits = GroupCommit(self._sync)
+        self._commits = GroupCommit()
         super().__init__(fs, path, index_path=index_path)
 
     def _begin(self, fd: int) -> None:
@@ -109,9 +109,9 @@ class FileJournal(JournalReader):
                 self._unsure = False
 
     @property
-    def failed(self) -> bool:
-        """Whether an error is latched."""
-        return self._failure is not None
+    def failure(self) -> SessileError | None:
+        """The latched error, if any."""
+        return self._failure
 
     def close(self) -> None:
         """Close the descriptor, which releases the lock, then raise the latched error if there is one."""
@@ -155,7 +155,7 @@ class FileJournal(JournalReader):
             raise StorageFailure("the session is closed", path=self.path, hint="open it again")
         if os.getpid() != self._pid:
             # A forked child shares its parent's lock: it needs a descriptor of its own.
-            self._commits = GroupCommit(self._sync)
+            self._commits = GroupCommit()
             self._held = False
             seen = self._seen
             self._open_again()
@@ -307,12 +307,12 @@ class FileJournal(JournalReader):
     def commit(self, mark: int) -> None:
         """Wait until the append with that mark is durable. The first thread that waits syncs for all."""
         if self._power:
-            self._commits.wait_for(mark)
+            self._commits.wait_for(mark, self._sync)
 
     def flush(self) -> None:
-        """Make everything durable that was written."""
-        if self._fd >= 0:
-            self._commits.flush()
+        """Make everything durable that was written. Raise if it may be incomplete."""
+        self._check_usable()
+        self._commits.flush(self._sync)
 
     def _sync(self) -> None:
         try:
@@ -368,13 +368,14 @@ class FileJournal(JournalReader):
                     self._fs.close(opened.pop())
 
     def _rewrite(self, edit: Callable[[bytes], bytes | None], keep: str | None, opened: list[int]) -> None:
-        """Put the new file in place; its descriptor, which holds its lock, is added to `opened`."""
+        """Put the new file in place; its descriptor is added to `opened`.
+
+        It holds the lock before any other process can know the file, so that a draft is never without its lock.
+        """
         fs = self._fs
         size = self._stat().st_size
 
-        def lock_new(temp: str) -> None:
-            opened.append(fs.open(temp, self._flags))
-            fs.lock(opened[0])  # before any other process can know the file, so that a draft is never without its lock
+        def check(temp: str) -> None:
             if self._stat().st_size != size:
                 raise LeafMoved(
                     "another program wrote into the session during the rewrite; nothing was changed",
@@ -383,7 +384,7 @@ class FileJournal(JournalReader):
                 )
 
         try:
-            atomic.put_in_place(fs, self.path, self._edited(edit, size), keep_as=keep, before=lock_new)
+            atomic.put_in_place(fs, self.path, self._edited(edit, size), keep_as=keep, before=check, held=opened)
         except SessileError:
             raise
         except OSError as error:
@@ -447,11 +448,11 @@ class GroupCommit:
     """Numbered appends of one journal, and how far they are durable.
 
     No number is used twice. The first thread that waits calls `sync`; threads that come during the sync wait for the next
-    one, which covers all of them. After a failed sync every call raises until `start_over`.
+    one, which covers all of them. After a failed sync every call raises until `start_over`. `sync` is an argument of the
+    calls, because a journal that is part of a cycle would be released late.
     """
 
-    def __init__(self, sync: Callable[[], None]) -> None:
-        self._sync = sync
+    def __init__(self) -> None:
         # A plain lock: code in Python around one can be interrupted between taking and releasing it.
         self._turn = threading.Lock()
         self._written = 0
@@ -465,15 +466,15 @@ class GroupCommit:
         self._written += 1
         return self._written
 
-    def wait_for(self, mark: int) -> None:
+    def wait_for(self, mark: int, sync: Callable[[], None]) -> None:
         """Return when the append with that mark is durable."""
-        self._wait(mark)
+        self._wait(mark, sync)
 
-    def flush(self) -> None:
+    def flush(self, sync: Callable[[], None]) -> None:
         """Sync, even if everything is known to be durable."""
-        self._wait(None)
+        self._wait(None, sync)
 
-    def _wait(self, mark: int | None) -> None:
+    def _wait(self, mark: int | None, sync: Callable[[], None]) -> None:
         with self._turn:
             lost = any(mark in marks for marks in self._lost)
             if mark is not None and mark <= self._synced and not lost:
@@ -482,7 +483,7 @@ class GroupCommit:
                 raise self._failure
             target = self._written
             try:
-                self._sync()
+                sync()
             except SessileError as error:
                 self._failure, self._failing = error, True
                 raise
@@ -519,7 +520,7 @@ class FileJournals:
         atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
         if atomic.exists(self._fs, path):
             raise SessionExists(path=path)
-        atomic.replace(self._fs, path, pieces)
+        atomic.replace(self._fs, path, pieces, sweeps=False)  # `Store.create` has looked at the folder
 
     def obtain(self, path: str, header: bytes) -> None:
         """Make sure that there is a file; a missing or empty one gets that header."""

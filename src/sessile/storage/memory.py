@@ -84,7 +84,7 @@ class MemoryFilesystem:
     """Files that exist as long as this object. `clock` returns modification times in nanoseconds."""
 
     def __init__(self, *, clock: Callable[[], int] | None = None) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._clock = clock or count(1).__next__
         self._numbers = count(1)
         self._descriptors = count(3)

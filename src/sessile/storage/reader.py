@@ -29,7 +29,9 @@ from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
 from sessile.storage import log
+from sessile.storage.atomic import Descriptor
 from sessile.storage.base import CHUNK, Filesystem, Row, Stamp, Stat, stamp_of
+from sessile.storage.drafts import is_draft, located
 from sessile.storage.head import find_header
 from sessile.storage.index import HASHED, KIND_FLAGS, NO_CACHE, NOWHERE, IndexDamaged, Place, RowIndex
 
@@ -44,13 +46,12 @@ _CHECKED_AT_ONCE = 256 * 1024  # bytes that stay in the processor's cache betwee
 _MESSAGE = b'{"type":"message",'  # how nearly all lines of messages start
 
 
-class SessionFile:
+class SessionFile(Descriptor):
     """The descriptor of a session file, or -1 if it is closed, and reading from it."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self.path = path
         self._fs = fs
-        self._fd = -1
 
     def _close_descriptor(self) -> None:
         if self._fd >= 0:
@@ -291,6 +292,9 @@ class JournalReader(SessionFile):
         """Return the index, caught up with the file."""
         self._asked = True
         stat = self._stat_by_name(self._identity)
+        if stat is None and is_draft(self.path):
+            self.path = located(self._fs, self.path)  # its writer has published it
+            stat = self._stat_by_name(self._identity)
         if stat is None:
             stat = self._stat()
             if self._is_replaced():

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from sessile.errors import storage_failures
 from sessile.storage.base import Filesystem
-from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
+from sessile.storage.layout import DRAFT, GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
 
 _MAX_DEPTH = 8  # levels of folders, for sub-agents of sub-agents
 _ASIDE = (f"{JOURNAL}.reset.", f"{JOURNAL}.deleted.")  # how gateways name old transcripts of a conversation
@@ -100,7 +100,7 @@ def _visit(fs: Folders, folder: str, level: int, sub_agents: bool, found: Found,
             found.sub_agents.add(path)
     if level == _MAX_DEPTH or len(names) == len(journals):
         return
-    stems = {name.removesuffix(JOURNAL) for name in journals}
+    stems = {name.removesuffix(JOURNAL).removesuffix(DRAFT) for name in journals}
     for name in names:
         if name in stems:
             _visit(fs, f"{folder}/{name}", level + 1, True, found, notices)
@@ -129,7 +129,7 @@ def _leads_on(name: str, level: int, sub_agents: bool) -> bool:
 
 
 def find_session_files(fs: Filesystem, folder: str) -> list[str]:
-    """Return the paths of the session files in a folder; none if it does not exist."""
+    """Return the paths of the session files in a folder, drafts included; none if it does not exist."""
     with storage_failures(folder, "list the sessions"):
         try:
             names = fs.names(folder)
