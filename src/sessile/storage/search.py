@@ -1,7 +1,8 @@
 """Search sessions: for words with the index of the catalog, or in the files themselves for a substring or a regular expression.
 
 `Searcher` answers a query, best hits first. The index only proposes candidates. Every hit is read again in its journal, where
-`Query` decides, so a stale or wrong index does no harm. A last line without a newline is read directly, and so are sessions
+`Query` decides, so a stale or wrong index does no harm. A session in which the index names a line that is not there has
+changed since the last catch-up, and is read from end to end. A last line without a newline is read directly, and so are sessions
 that are not indexed yet, on request. `CatalogWords` is the index in SQLite; `postgres.listings` has that of a database.
 
 `scan_file` finds a `Needle` in one file without an index: in any field, of any size. The index has no tool results, which are
@@ -199,10 +200,18 @@ class Searcher:
             return Results([], [], {}, pending, query.ignored)
         fields = [field for field in INDEXED if field in fields]
         hits: list[Hit] = []
+        stale: dict[str, Searched] = {}  # the index names lines that these sessions do not have: they are read instead
         for candidate in self._index.candidates(query, fields) if fields else ():
-            hits += self._hits_at(query, fields, candidate)
+            line = self._line_of(candidate)
+            if line is None:
+                stale[candidate.session.path] = candidate.session._replace(indexed=0)
+            elif candidate.session.path not in stale:
+                hits += self._hits_in(query, fields, candidate.session, line, candidate.rank)
             if len(hits) >= limit:
                 break
+        if stale:
+            hits = [hit for hit in hits if hit.path not in stale]
+            unread = [*stale.values(), *(session for session in unread if session.path not in stale)]
         for session in unread:
             if len(hits) >= limit:
                 break
@@ -229,12 +238,10 @@ class Searcher:
         finally:
             self._fs.close(fd)
 
-    def _hits_at(self, query: Query, fields: Sequence[Field], candidate: Candidate) -> Iterator[Hit]:
-        """Yield the hits in a line, if the journal still has it where the index says."""
-        session, offset = candidate.session, candidate.offset
-        first = next(lines_in(session.format, candidate.raw, offset, self._formats), None)
-        if first is not None and first.offset == offset:
-            yield from self._hits_in(query, fields, session, first, candidate.rank)
+    def _line_of(self, candidate: Candidate) -> Line | None:
+        """Return the line that the index names; `None` if the journal has no line there."""
+        first = next(lines_in(candidate.session.format, candidate.raw, candidate.offset, self._formats), None)
+        return first if first is not None and first.offset == candidate.offset else None
 
     def _hits_in(
         self, query: Query, fields: Sequence[Field], session: Searched, line: Line, rank: float | None
