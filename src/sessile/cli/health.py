@@ -18,6 +18,7 @@ from sessile.cli.output import Cell, Column, Step
 from sessile.config import Config
 from sessile.core.diagnosis import Problem
 from sessile.core.visible import visible_line
+from sessile.erase import pending
 from sessile.errors import Refused, SessileError
 from sessile.gateway.conversations.doctor import Advice, Patient, examine_conversations
 from sessile.gateway.conversations.inbound import agent_workspace, routing_of
@@ -304,6 +305,9 @@ def _environment(app: App) -> Iterator[Advice]:
         files = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
         yield Advice("folder", "note", files, source.sessions, "")
     yield from _leftovers(app)
+    for path in pending(app.store):
+        what = f"erasing a session was interrupted; {path} says what is left"
+        yield Advice("erasure", "warning", what, path, "the next command that writes continues; or erase it again")
 
 
 def _leftovers(app: App) -> Iterator[Advice]:
