@@ -326,7 +326,7 @@ class _Work:
         parts = [Part(self._what(top), top, session_bytes.bytes_below(self._fs, top)) for top in record.files]
         for path in self._cached():
             if atomic.exists(self._fs, path):
-                parts.append(Part("cache", path, self._fs.lstat(path).st_size))
+                parts.append(Part("cache, made again", path, self._fs.lstat(path).st_size))
         sizes = [sum(map(len, self._store.blobs.pieces(each))) for each in blobs]
         record.blobs, record.prompts = blobs, prompts
         record.count = len(parts) + len(blobs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -75,7 +76,7 @@ def check_calls(step: int) -> tuple[int, int]:
         stage = Stage(folder)
         for number in count(1, step):
             stage.reset()
-            told = Child(lambda tell, at=number: stage.erase(tell, at=at)).finish()
+            told = Child(partial(stage.erase, at=number)).finish()
             try:
                 finished += stage.check()
             except BaseException as error:
@@ -110,7 +111,7 @@ def check_random(kills: int, seed: int) -> int:
     with fast_folder() as folder:
         stage = Stage(folder)
         started = time.perf_counter()
-        Child(lambda tell: stage.erase(tell)).finish()
+        Child(stage.erase).finish()
         longest = time.perf_counter() - started
         for _ in range(kills):
             stage.reset()

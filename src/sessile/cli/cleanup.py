@@ -49,9 +49,8 @@ _KINDS = {
     "originals": "originals_bytes",
     "kept": "kept_bytes",
     "trash": "trash_bytes",
-    "cache": "cache_bytes",
-    "  catalog": "catalog_bytes",
-    "  indexes": "index_bytes",
+    "catalog": "catalog_bytes",
+    "indexes": "index_bytes",
     "prompt history": "history_bytes",
     "unfinished turns": "turns_bytes",
     "gateway": "gateway_bytes",
@@ -86,6 +85,7 @@ def du_verb(app: App, orphans: bool) -> int:
         app.out.document("du/1", items, store=usage._asdict(), total=usage.total)
         return 0
     rows = [(kind, getattr(usage, member)) for kind, member in _KINDS.items()]
+    rows.append(("other caches", usage.cache_bytes - usage.catalog_bytes - usage.index_bytes))
     rows += [("orphaned blobs", usage.orphan_blob_bytes)] if usage.orphan_blob_bytes is not None else []
     app.out.note(app.tilde(app.store.name), "strong")
     app.out.table(
@@ -439,13 +439,13 @@ def erase_verb(app: App, session: str, yes: bool) -> int:
     plan = app.library.erase(path)
     if not app.json:
         _print_erasure(app, plan)
+    if app.json and not yes:
+        _document_erasure(app, plan)
+        return 0
     if not yes:
-        if app.json or not app.out.is_terminal or not sys.stdin.isatty():
-            if app.json:
-                _document_erasure(app, plan)
-            raise Refused(
-                "nothing was erased: it was not confirmed", path=plan.path, hint="check the plan, then pass --yes"
-            )
+        if not app.out.is_terminal or not sys.stdin.isatty():
+            hint = "check the plan, then pass --yes"
+            raise Refused("nothing was erased: it was not confirmed", path=plan.path, hint=hint)
         if not click.confirm(f"Erase {many(len(plan.parts), 'file')} for good?", default=False, err=True):
             app.out.note("nothing was erased")
             return 1

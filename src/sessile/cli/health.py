@@ -47,8 +47,8 @@ def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
     checker = _Checker(app)
     reports = checker.reports(_paths_of(app, sessions, everything))
     if app.json:
-        left = [advice.where for advice in _leftovers(app)] if everything else []
-        app.out.document("check/1", map(_described, reports), failed=checker.failed, leftovers=left)
+        more = {"leftovers": [advice.where for advice in _leftovers(app)]} if everything else {}
+        app.out.document("check/1", map(_described, reports), failed=checker.failed, **more)
     else:
         for report in reports:
             _print_report(app, report, quiet=everything)
