@@ -470,7 +470,7 @@ class Bar:
             self._bar = Progress(console=Console(stderr=True, no_color=not self._colours), transient=True)
             self._bar.start()
             self._task = self._bar.add_task(self._doing, total=None)
-        self._bar.update(self._task, completed=step.done, total=step.total)
+        self._bar.update(self._task, completed=min(step.done, step.total), total=step.total)
 
     def close(self) -> None:
         """Remove the bar."""
@@ -490,7 +490,7 @@ class Lines:
         """Print the progress if the last line was a while ago."""
         if time.monotonic() - self._last >= _SAY_EVERY:
             self._last = time.monotonic()
-            share = 100 * step.done // max(1, step.total)
+            share = min(100, 100 * step.done // max(1, step.total))
             self._say(f"{self._doing} … {share} %")
 
     def close(self) -> None:

@@ -479,6 +479,22 @@ def close_quietly(fs: Filesystem, fd: int) -> None:
         pass
 
 
+class Descriptor:
+    """Base class of objects that hold a descriptor `_fd` of the file system `_fs`; -1 is closed.
+
+    One that is dropped without being closed releases its descriptor, and with it the lock, but writes nothing: the garbage
+    collector can call this in any thread, at any time.
+    """
+
+    _fs: Filesystem
+    _fd = -1
+
+    def __del__(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            close_quietly(self._fs, fd)
+
+
 def set_modified(fs: Filesystem, path: str, nanoseconds: int) -> None:
     """Set the modification time of a file."""
     with storage_failures(path, "set the modification time"):
