@@ -188,7 +188,9 @@ DOCUMENTS = {
     "keep/1": ["keep"],
     "sync/1": ["sync", "backup"],
     "prune/1": ["prune", "--older-than", "1d"],
+    "prune.files/1": ["prune", "--originals"],
     "trash/1": ["trash"],
+    "erase/1": ["erase", WEBHOOK],
     "repair/1": ["repair", WEBHOOK],
 }
 

@@ -18,6 +18,7 @@ from sessile.cli.output import Cell, Column, Step
 from sessile.config import Config
 from sessile.core.diagnosis import Problem
 from sessile.core.visible import visible_line
+from sessile.erase import pending
 from sessile.errors import Refused, SessileError
 from sessile.gateway.conversations.doctor import Advice, Patient, examine_conversations
 from sessile.gateway.conversations.inbound import agent_workspace, routing_of
@@ -46,8 +47,8 @@ def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
     checker = _Checker(app)
     reports = checker.reports(_paths_of(app, sessions, everything))
     if app.json:
-        left = [advice.where for advice in _leftovers(app)] if everything else []
-        app.out.document("check/1", map(_described, reports), failed=checker.failed, leftovers=left)
+        more = {"leftovers": [advice.where for advice in _leftovers(app)]} if everything else {}
+        app.out.document("check/1", map(_described, reports), failed=checker.failed, **more)
     else:
         for report in reports:
             _print_report(app, report, quiet=everything)
@@ -364,6 +365,9 @@ def _environment(app: App) -> Iterator[Advice]:
         files = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
         yield Advice("folder", "note", files, source.sessions, "")
     yield from _leftovers(app)
+    for path in pending(app.store):
+        what = f"erasing a session was interrupted; {path} says what is left"
+        yield Advice("erasure", "warning", what, path, "the next command that writes continues; or erase it again")
 
 
 def _leftovers(app: App) -> Iterator[Advice]:

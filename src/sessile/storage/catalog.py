@@ -76,6 +76,7 @@ _TRIES = 4  # as it is, rebuilt, over a copy, in memory
 Answer = TypeVar("Answer")
 
 PATIENCE = 0.5  # seconds to wait for another process; reading the changed files again costs no more
+_ERASE_PATIENCE = 10.0
 _SIDES = ("-journal", "-wal", "-shm")
 _PAGE = 8 * 1024  # bytes; a first listing writes all rows at once
 _CACHE = 16 * 1024  # kilobytes of pages in memory
@@ -491,6 +492,14 @@ class CatalogFile:
         self._fs.close(self._fs.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
         self._db = self._connect()
         _create(self._db, self._schema)
+
+    def erase(self) -> None:
+        """Remove the database for good, with everything that it knows. The next catch-up makes a new one."""
+        with self._lock(_ERASE_PATIENCE):
+            self.close()
+            for path in (self.path, *(self.path + side for side in _SIDES), f"{self._folder}/catalog.seal"):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
 
     # -- failures
 
