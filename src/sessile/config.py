@@ -470,6 +470,18 @@ class Maintenance(Part, frozen=True):
         return milliseconds(self.prune_after, "d")
 
 
+class Originals(Part, frozen=True):
+    """Which files that repairs and edits have replaced `sessile prune --originals` proposes to remove."""
+
+    prune_after: Duration | Few = "30d"  # how long an original stays; a bare number is in days
+    max_copies: Few = 10  # how many originals of one session stay
+
+    @property
+    def prune_after_ms(self) -> int:
+        """`prune_after` in milliseconds."""
+        return milliseconds(self.prune_after, "d")
+
+
 class SessionRules(Part, frozen=True):
     """Which session a message belongs to, and when a new one starts."""
 
@@ -618,6 +630,7 @@ class Config(Part, frozen=True):
     limits: Limits = Limits()
     agents: Agents = Agents()
     session: SessionRules = SessionRules()
+    originals: Originals = Originals()
     bindings: tuple[BindingRule, ...] = ()
     models: Providers = Providers()
     user: User = User()

@@ -20,6 +20,7 @@ from sessile.core.tree import branched_lines
 from sessile.errors import SessileError, SessionExists, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem, OwnJournal
+from sessile.storage.drafts import published_path
 from sessile.storage.layout import artifacts_of, file_name
 from sessile.storage.session_bytes import is_kept
 
@@ -62,7 +63,7 @@ def _derive(store: Store, source: Session, cwd: str, lines: Iterable[bytes]) -> 
         cwd,
         title=source.title,
         titleSource=source.title_source,
-        parentSession=source.path,
+        parentSession=published_path(source.path),  # the name that a draft will have
         **{name: value for name, value in source.header.items() if name not in _OWN},
     )
     path = f"{store.layout.folder(cwd)}/{file_name(header['timestamp'], header['id'])}"

@@ -17,6 +17,7 @@ import posixpath
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal, Self
 
 from sessile.agents.base import Place
@@ -41,7 +42,7 @@ from sessile.storage import atomic, drafts, log
 from sessile.storage.atomic import NameSet
 from sessile.storage.backing import backing_of, blobs_at
 from sessile.storage.base import Filesystem, Journals
-from sessile.storage.layout import JOURNAL, artifacts_of, can_be_named, encode_cwd, file_name, stem_of
+from sessile.storage.layout import DRAFT, JOURNAL, artifacts_of, can_be_named, encode_cwd, file_name, stem_of
 from sessile.storage.walk import find_session_files
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Store:
         self.durability = durability
         self.random = random
         self._deleted = 0  # when the last deletion was, in milliseconds since 1970
+        self._kept = 0  # when the last original was kept
         self._terminal = terminal
         self.patience = patience
         self._clock = clock
@@ -165,7 +167,9 @@ class Store:
     ) -> Session:
         """Create a session.
 
-        It is a draft until an assistant has answered: listings of other programs do not show it.
+        It is a draft until an assistant has answered: listings of other programs do not show it, and `path` ends in
+        `.draft`. Our own listings show it, marked as a draft. Like any other session, it survives the end of the process;
+        whoever opens it for writing afterwards publishes it.
 
         Args:
             cwd: The project: the working folder that the session is for.
@@ -208,7 +212,7 @@ class Store:
             journal.hold()
         from sessile.session import Session  # see open
 
-        return Session(self, journal, journal, draft=draft)
+        return Session(self, journal, journal)
 
     def obtain(self, path: str, header: Payload) -> Session:
         """Open the session in a file of this store, or create it with this header.
@@ -228,7 +232,8 @@ class Store:
     ) -> Session:
         """Open a session.
 
-        Opening for reading changes nothing. Opening for writing migrates a file of an older version.
+        Opening for reading changes nothing. Opening for writing migrates a file of an older version, and publishes a draft
+        whose process has ended. A draft is found by the path that it has, and by the one that it gets when it is published.
 
         Args:
             ref: The id of a session of this store, or the path of a session file of any agent.
@@ -239,6 +244,7 @@ class Store:
         Raises:
             NotASession: No agent recognizes the file.
             Unsupported: The file belongs to another agent, and `in_place` is not set or its format cannot be written.
+            SessionBusy: The session is a draft that another process writes; it can be opened for reading.
             SessionNotFound: There is no such session.
             UnsupportedVersion: The file has a newer version; it can be opened for reading.
         """
@@ -252,7 +258,7 @@ class Store:
     def _resolve(self, ref: str) -> str:
         if not can_be_named(ref):
             raise InvalidId(f"invalid session name {ref[:80]!r}: it cannot be the name of a file")
-        if "/" in ref or ref.endswith(JOURNAL):
+        if "/" in ref or ref.endswith((JOURNAL, DRAFT)):
             return os.path.abspath(ref)
         path = self.find(ref)
         if path is None:
@@ -276,7 +282,9 @@ class Store:
 
     def _newest(self, cwd: str) -> str | None:
         """The session of a project that was modified last. Raise if the disk fails, rather than return `None`."""
-        infos = (_describe(self.fs, path) for path in find_session_files(self.fs, self.layout.folder(cwd)))
+        files = find_session_files(self.fs, self.layout.folder(cwd))
+        # Drafts were recovered before; the others have a writer, or no message.
+        infos = (_describe(self.fs, path) for path in files if not drafts.is_draft(path))
         ours = (info for info in infos if info is not None and _is_of(info, cwd))
         newest = max(ours, key=lambda info: info.modified, default=None)
         return None if newest is None else newest.path
@@ -284,11 +292,17 @@ class Store:
     # -- finding
 
     def find(self, session_id: str) -> str | None:
-        """Return the path of the session with this id in the store; `None` if there is none."""
+        """Return the path of the session with this id in the store, which may be a draft; `None` if there is none."""
         check_session_id(session_id)
-        ending = f"_{session_id}{JOURNAL}"
-        named = (path for path in self._files() if path.endswith(ending))
-        return next((path for path in named if (i := _describe(self.fs, path)) and i.id == session_id), None)
+        endings = (f"_{session_id}{JOURNAL}", f"_{session_id}{DRAFT}")
+        named = (path for path in self._files() if path.endswith(endings))
+        found = (path for path in named if (info := _describe(self.fs, path)) and info.id == session_id)
+        draft = None
+        for path in found:
+            if not drafts.is_draft(path):
+                return path  # rather than a draft of the same id, which can be there after a restored backup
+            draft = path
+        return draft
 
     def _files(self) -> Iterator[str]:
         with storage_failures(self.layout.sessions, "list the sessions"):
@@ -300,7 +314,7 @@ class Store:
             yield from find_session_files(self.fs, f"{self.layout.sessions}/{folder}")
 
     def list(self, cwd: str, session_dir: str | None = None, *, full: bool = False) -> Sequence[SessionInfo]:
-        """List the sessions of a project, newest first.
+        """List the sessions of a project, newest first, drafts included.
 
         Args:
             cwd: The project.
@@ -313,7 +327,7 @@ class Store:
         return [info for info in found if _is_of(info, cwd)]
 
     def list_all(self, *, full: bool = False) -> Sequence[SessionInfo]:
-        """List the sessions of all projects, newest first. With `full`, whole files are read for counts and texts."""
+        """List the sessions of all projects, newest first, drafts included. With `full`, whole files are read."""
         return self._described(self._files(), full)
 
     def _described(self, paths: Iterable[str], full: bool) -> Sequence[SessionInfo]:
@@ -321,7 +335,7 @@ class Store:
         found = []
         for path in paths:
             try:
-                info = _describe(self.fs, path, full=full)
+                info = _discovery().listed(self.fs, path, full=full)
             except StorageFailure as error:
                 log.warning("%s is not listed: %s", path, error.message)
                 continue
@@ -355,9 +369,15 @@ class Store:
 
         Raises:
             Invalid: The session is not in this store, or not below `below`.
+            SessionBusy: The session is a draft that another process writes.
             SessionNotFound: There is no such session.
         """
-        path = self._resolve(os.fspath(ref))
+        path = drafts.located(self.fs, self._resolve(os.fspath(ref)))
+        with drafts.unwritten(self.fs, path):
+            return self._delete(path, below)
+
+    def _delete(self, path: str, below: str | None) -> Deletion:
+        """Move a session to the trash. A draft is held by the caller."""
         if not (self.layout.owns(path) if below is None else path.startswith(f"{below}/")):
             raise Invalid(
                 "only sessions of this store can be deleted", path=path, hint="pass the agent's folder as below"
@@ -412,16 +432,39 @@ class Store:
 
     def original_path(self, path: str) -> str:
         """Return a new path for the copy of a file that is about to be rewritten."""
-        return f"{self.layout.originals}/{posixpath.basename(path)}.{self.now()}-{self.random(3).hex()}"
+        self._kept = max(self.now(), self._kept + 1)  # names sort in order, even within a millisecond
+        return f"{self.layout.originals}/{posixpath.basename(path)}.{self._kept}-{self.random(3).hex()}"
+
+    def keep_once(self, original: str, path: str) -> str:
+        """Return where the content of an original is kept: if an earlier one of the same file is identical, there.
+
+        An original that is the file itself, which a process left that died before it replaced the file, is removed.
+        """
+        folder, name = posixpath.split(original)
+        start = name.rpartition(".")[0] + "."
+        try:
+            size, inode = self.fs.lstat(original).st_size, self.fs.lstat(path).st_ino
+            for other in self.fs.names(folder):
+                if other.startswith(start) and other < name:
+                    status = self.fs.lstat(f"{folder}/{other}")
+                    if status.st_ino == inode:
+                        self.fs.unlink(f"{folder}/{other}")
+                    elif status.st_size == size and atomic.starts_with(self.fs, f"{folder}/{other}", original):
+                        self.fs.unlink(original)
+                        return f"{folder}/{other}"
+        except (OSError, SessileError) as error:
+            log.warning("originals of %s could not be compared: %s", path, error)
+        return original
 
     def _leave_breadcrumb(self, session: Session) -> None:
         """Note the session of this terminal, for `continue_recent`. A failure is only logged."""
         if self._terminal is not None:
             crumb = self.layout.breadcrumb(self._terminal)
-            text = f"{session.cwd}\n{session.path}\n"
+            # The path once it is published: other agents of the family read breadcrumbs, and must not open drafts.
+            text = f"{session.cwd}\n{drafts.published_path(session.path)}\n"
             try:
                 atomic.make_folders(self.fs, posixpath.dirname(crumb))
-                atomic.replace(self.fs, crumb, (text.encode("utf-8", "surrogateescape"),), durable=False)
+                atomic.replace(self.fs, crumb, (text.encode("utf-8", "surrogateescape"),), durable=False, cache=True)
             except SessileError as error:
                 log.warning("the breadcrumb %s could not be written: %s", crumb, error.message)
 
@@ -439,10 +482,15 @@ class Store:
         return path if _describe(self.fs, path) is not None else None
 
 
-def _describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
-    from sessile.discovery import describe  # saves start-up time: a library asks its catalog
+def _describe(fs: Filesystem, path: str) -> SessionInfo | None:
+    info: SessionInfo | None = _discovery().describe(fs, path)
+    return info
 
-    return describe(fs, path, full=full)
+
+def _discovery() -> ModuleType:
+    from sessile import discovery  # saves start-up time: a library asks its catalog
+
+    return discovery
 
 
 def _memory() -> Filesystem:

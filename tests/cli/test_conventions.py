@@ -173,7 +173,7 @@ DOCUMENTS = {
     "ls/1": ["ls"],
     "show/1": ["show", WEBHOOK],
     "tree/1": ["tree", WEBHOOK],
-    "context/1": ["context", WEBHOOK],
+    "context/2": ["context", WEBHOOK],
     "diff/1": ["diff", WEBHOOK],
     "search/1": ["search", "tenacity"],
     "history/1": ["history"],

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sessile import Store
+from builders import answered, said
+from sessile import Library, Store
+from sessions import dumps, header, write_file
 
-from .conftest import Command
+from .conftest import Command, apart, at_a_terminal
 
 WEBHOOK = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
 
@@ -165,3 +167,30 @@ def test_a_damaged_catalog_is_made_anew(sessile: Command, demo: Path, tmp_path: 
         assert sessile("ls").out == before
     finally:
         os.chmod(tmp_path / "cache", 0o700)
+
+
+@pytest.mark.promise("P49")
+@pytest.mark.parametrize(
+    ("arguments", "terminal"),
+    [(["ls"], True), ([], True), (["ls", "--json"], False), (["stats", "--since", "20y"], False)],
+)
+def test_the_first_listing_of_many_sessions_reads_all_of_them(
+    home: Path, tmp_path: Path, arguments: list[str], terminal: bool
+) -> None:
+    """On a cold cache every session is counted at the first call, and nobody is asked to run a command again."""
+    folder = home / ".sessile" / "sessions" / "--work--"
+    folder.mkdir(parents=True)
+    talk = "\n".join(dumps(each) for each in [said("a", None, "why " * 50), answered("b", "a")] * 200)
+    for number in range(600):
+        write_file(folder / f"2026-01-01T00-00-00-000Z_s{number:04}.jsonl", header(f"s{number:04}"), talk)
+    if terminal:
+        printed = at_a_terminal(arguments, {"COLUMNS": "100", "LINES": "500", "TERM": "xterm"})
+    else:
+        done = apart(tmp_path / "report", *arguments)
+        assert done.code == 0
+        printed = done.out + done.err
+    assert "again" not in printed and "not fully read" not in printed and "not counted" not in printed
+    library = Library(Store(home / ".sessile"), cache=str(tmp_path / "cache"), auto_catch_up=False)
+    with library:
+        assert library.catch_up("look").changed == 0
+        assert all(row.counts is not None and row.counts.messages == 400 for row in library.list().rows)

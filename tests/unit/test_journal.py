@@ -225,7 +225,7 @@ class TestLatching:
         put(journal, line("a"))
         with pytest.raises(StorageFull) as first:
             put(journal, line("b", "a"))
-        assert journal.failed
+        assert journal.failure
         uses: list[Callable[[], object]] = [
             lambda: put(journal, line("b")),
             journal.hold,
@@ -238,7 +238,7 @@ class TestLatching:
         assert ids(journal.rows()) == ["a"]
         assert len([record for record in caplog.records if PATH in record.message]) == 1
         journal.reopen()
-        assert not journal.failed
+        assert not journal.failure
         put(journal, line("b", "a"))
         journal.close()
         assert content_of(fs) == START + line("a") + b"\n" + line("b", "a") + b"\n"
@@ -277,7 +277,7 @@ class TestLatching:
         one.hold()
         with pytest.raises(SessionBusy):
             put(two, line("a"))
-        assert not two.failed
+        assert not two.failure
         one.release()
         put(two, line("a"))
 
@@ -846,7 +846,7 @@ def test_revising_with_an_error_of_the_storage_is_not_taken_for_one_of_the_journ
     with pytest.raises(SessileError) as caught:
         journal.append([line("a")], revise)
     assert caught.value.path == "/elsewhere"
-    assert not journal.failed
+    assert not journal.failure
 
 
 class TestNewsAcrossARewrite:
@@ -951,7 +951,7 @@ class TestTelling:
         journal = journal_on(FaultyFilesystem(inner, plan=[Always(cut, on={"fstat"})]))
         with pytest.raises(StorageFailure, match="keeps writing") as caught:
             put(journal, line("a"))
-        assert caught.value.path == PATH and journal.failed
+        assert caught.value.path == PATH and journal.failure
 
 
 class TestNamesAreDurable:

@@ -15,10 +15,11 @@ import click
 
 from sessile.agents.base import DAY
 from sessile.cli.arguments import SESSION, addresses, located
-from sessile.cli.command import App, verb
+from sessile.cli.command import App, load_settings, verb
 from sessile.cli.listing import SOON, say_problem
 from sessile.cli.output import Cell, Column, size_of
 from sessile.core.dates import parse_span
+from sessile.core.visible import visible_line
 from sessile.errors import Ambiguous, Invalid, NotFound, Refused, SessileError
 from sessile.render.wording import many
 from sessile.storage.filters import Filter
@@ -27,7 +28,14 @@ from sessile.storage.trash import Deletion
 from sessile.upkeep.disk import Trashed, disk_usage, empty_trash, plan_empty_trash, trash_contents, undo_last
 from sessile.upkeep.keep import Keeper, Kept, expiring
 from sessile.upkeep.prune import PrunePlan, PruneRule, apply_prune, plan_prune
-from sessile.upkeep.sweep import apply_blob_sweep, plan_blob_sweep
+from sessile.upkeep.sweep import (
+    FilePlan,
+    apply_blob_sweep,
+    apply_file_plan,
+    plan_blob_sweep,
+    plan_leftovers,
+    plan_originals,
+)
 
 _KINDS = {
     "sessions": "session_bytes",
@@ -38,7 +46,17 @@ _KINDS = {
     "kept": "kept_bytes",
     "trash": "trash_bytes",
     "cache": "cache_bytes",
-    "other": "other_bytes",
+    "  catalog": "catalog_bytes",
+    "  indexes": "index_bytes",
+    "prompt history": "history_bytes",
+    "unfinished turns": "turns_bytes",
+    "gateway": "gateway_bytes",
+    "workspaces": "workspaces_bytes",
+    "settings and notes": "state_bytes",
+    "files set aside": "copies_bytes",
+    "being written": "temporary_bytes",
+    "left by dead processes": "leftover_bytes",
+    "unknown files": "other_bytes",
 }
 _LARGEST = 10
 _SPARED = {"recent": "used within the last day"}  # descriptions of reasons that need more than a word
@@ -73,6 +91,8 @@ def du_verb(app: App, orphans: bool) -> int:
             [Cell(size_of(usage.total), "strong", str(usage.total)), Cell("total", "strong")],
         ],
     )
+    for path in usage.other_paths:
+        app.out.note(f"unknown: {visible_line(app.tilde(path))}")
     if largest:
         app.out.note("")
         app.out.note("largest sessions of all agents", "strong")
@@ -96,6 +116,8 @@ def du_verb(app: App, orphans: bool) -> int:
     "sessile prune 6513 --apply              one session; same as sessile rm 6513 --apply",
     "sessile prune --agent claude --older-than 90d --apply   sessions of another agent",
     "sessile prune --blobs                   unreferenced blobs",
+    "sessile prune --originals               replaced files older than 30 days, or more than ten of a session",
+    "sessile prune --leftovers               temporary files of dead processes",
     name="prune",
 )
 @click.argument("sessions", type=SESSION, nargs=-1)
@@ -109,6 +131,8 @@ def du_verb(app: App, orphans: bool) -> int:
 @click.option("--keep", type=click.IntRange(0), default=0, metavar="N", help="Keep the newest N.")
 @click.option("--recent", is_flag=True, help="Include named sessions that were used within the last day.")
 @click.option("--blobs", is_flag=True, help="Prune unreferenced blobs instead of sessions.")
+@click.option("--originals", is_flag=True, help="Prune files that repairs and edits have replaced, instead.")
+@click.option("--leftovers", is_flag=True, help="Prune temporary files that dead processes left, instead.")
 @click.option("--apply", is_flag=True, help="Do it; otherwise only show.")
 def prune_verb(
     app: App,
@@ -121,6 +145,8 @@ def prune_verb(
     keep: int,
     recent: bool,
     blobs: bool,
+    originals: bool,
+    leftovers: bool,
     apply: bool,
 ) -> int:
     """Move sessions to the trash of your store: your own, or those of another agent.
@@ -128,8 +154,16 @@ def prune_verb(
     Pinned and open sessions are always skipped. Sessions used within the last day are skipped unless you name them and
     pass --recent.
     """
+    if blobs + originals + leftovers > 1:
+        raise Invalid("--blobs, --originals and --leftovers exclude each other", hint="pass one of them")
     if blobs:
         return _sweep(app, apply)
+    if originals:
+        rules = load_settings(app).config.originals
+        age, copies = rules.prune_after_ms / 1000, rules.max_copies
+        return _sweep_files(app, plan_originals(app.store, older_than=age, copies=copies), "original", apply)
+    if leftovers:
+        return _sweep_files(app, plan_leftovers(app.store), "leftover", apply)
     if agent is not None and sessions:
         raise Invalid("--agent cannot be combined with sessions", hint="pass either sessions or --agent")
     named = [located(app, address) for address in addresses(sessions)] if sessions else None
@@ -253,6 +287,32 @@ def _sweep(app: App, apply: bool) -> int:
     elif plan.orphans:
         app.out.note("Move them to the trash: --apply")
     return 0 if plan.orphans else 1
+
+
+def _sweep_files(app: App, plan: FilePlan, what: str, apply: bool) -> int:
+    done = apply_file_plan(app.store, plan, f"{what}s") if apply else None
+    token = done.deletion.token if done is not None and done.deletion is not None else None
+    if app.json:
+        items = ({"path": item.path, "size": item.size, "why": item.why} for item in plan.items)
+        app.out.document("prune.files/1", items, bytes=plan.bytes, stay=plan.stay, applied=apply, token=token)
+        return 0 if plan.items else 1
+    app.out.table(
+        [Column("size", right=True), Column("why"), Column("path", wide=True)],
+        (
+            [Cell(size_of(item.size), value=str(item.size)), Cell(item.why), Cell(app.tilde(item.path))]
+            for item in plan.items
+        ),
+    )
+    files = f"{many(len(plan.items), what)}, {size_of(plan.bytes)}"
+    if not plan.items:
+        app.out.note("nothing to prune")
+    elif done is None:
+        app.out.note(f"{files} would be moved to the trash. Do it: --apply")
+    elif token is not None:
+        app.out.note(f"{files} moved to the trash. Undo: {app.command} undo")
+    for path, why in () if done is None else done.refused:
+        app.out.note(f"skipped: {app.tilde(path)}: {why}")
+    return 0 if plan.items else 1
 
 
 @verb(

@@ -21,18 +21,17 @@ from sessile.errors import Invalid, NotFound
 from sessile.render.styled import Style
 from sessile.render.wording import many
 from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.drafts import published_path
 from sessile.storage.filters import HIDE, Filter
 
 if TYPE_CHECKING:
     from sessile.upkeep.keep import Outlook
 
-_COUNT_TIME = 0.5  # seconds that a listing may spend on counting what changed
 _LONG_PATH = 28  # characters of a path that is not shortened
 _SHORT = 8  # minimum length of a shortened id
 _TERMINAL_LIMIT = 50  # default number of rows at a terminal
 _HAS = ("branch", "error", "image", "compaction", "label", "finding")
 _SORTS = ("recent", "started", "cost", "tokens", "messages", "size")
-_NEEDS_COUNTS = ("cost", "tokens", "messages")
 _SORT_COLUMN = {"recent": "age"}  # the column that shows an order, where its name differs
 
 _COLUMNS = {
@@ -124,18 +123,11 @@ def _places_of(app: App, agent: str) -> list[str]:
     return places
 
 
-def catch_up(app: App, wanted: Filter, *, counts: bool) -> None:
-    """Update the catalog: completely if the filter or `counts` need it, else within a short time."""
+def catch_up(app: App) -> None:
+    """Read and count what has changed, all of it: a list that is half read would have to be asked for again."""
     with app.out.progress("Reading sessions") as progress:
-        complete = counts or wanted.has or wanted.model
-        deadline = None if complete else time.monotonic() + _COUNT_TIME
-        caught_up = app.library.catch_up("count", progress=progress, deadline=deadline)
+        app.library.catch_up("count", progress=progress)
     app.say_notices()
-    if caught_up.uncounted and not complete:
-        unread = many(caught_up.uncounted, "session is", "sessions are")
-        app.out.note(
-            f"… {unread} not fully read yet: titles and numbers may be missing. Run the command again to continue"
-        )
 
 
 # -- ls
@@ -175,7 +167,7 @@ def ls_verb(
     """List sessions, newest first. WORDS must occur in the title or the first prompt."""
     names = _names(columns, long, sort if app.out.is_terminal else None)
     wanted = chosen(app, words=words, **options)._replace(sort=sort)
-    catch_up(app, wanted, counts=sort in _NEEDS_COUNTS)
+    catch_up(app)
     if limit is None:
         limit = _TERMINAL_LIMIT if app.out.is_terminal and not app.json else 0
     if tree:
@@ -244,11 +236,11 @@ def _widen(app: App, wanted: Filter) -> None:
 
 def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
     """Yield sessions with their depth: forks and sub-agents follow their parent."""
-    by_path = {row.path: row for row in rows}
+    by_path = {published_path(row.path): row for row in rows}  # forks name a draft as it will be named
     children: dict[str | None, list[SessionRow]] = {}
     for row in rows:
         parents = (row.parent, *_owners(row.path))
-        parent = next((path for path in parents if path in by_path and path != row.path), None)
+        parent = next((path for path in parents if path in by_path and by_path[path] is not row), None)
         children.setdefault(parent, []).append(row)
     waiting = [(row, 0) for row in reversed(children.get(None, []))]
     seen: set[str] = set()
@@ -257,7 +249,7 @@ def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
         if row.path not in seen:
             seen.add(row.path)
             yield row, depth
-            waiting += [(child, depth + 1) for child in reversed(children.get(row.path, []))]
+            waiting += [(child, depth + 1) for child in reversed(children.get(published_path(row.path), []))]
     yield from ((row, 0) for row in rows if row.path not in seen)  # cycles of forks
 
 
@@ -292,7 +284,7 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     if name == "title":
         below = f"└{'─' * (2 * depth - 1)} " if depth else ""
         marks = ("pinned, " if app.out.plain else "★ ") if row.id in pins else ""
-        title = row.title or row.first_text or row.problem or "(empty)"
+        title = marked_title(row) or row.problem or "(empty)"
         style: Style = "strong" if row.title else "dim" if row.problem else "plain"
         return Cell(below + marks + title, style, title)
     if name == "project":
@@ -316,6 +308,11 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     return Cell("?", "dim", "") if text is None else Cell(text)
 
 
+def marked_title(row: SessionRow) -> str:
+    """Return the title of a session, or the beginning of its first message, with a mark for a draft; empty if unknown."""
+    return ("(draft) " if row.draft else "") + (row.title or row.first_text or "")
+
+
 def _short(path: str) -> str:
     """Shorten a long path to its last two names."""
     return path if len(path) <= _LONG_PATH else "…/" + "/".join(path.split("/")[-2:])
@@ -337,6 +334,7 @@ def described(app: App, row: SessionRow, pins: set[str]) -> dict[str, Any]:
         "size": row.size,
         "parent": row.parent,
         "sub_agent": row.sub_agent,
+        "draft": row.draft,
         "pinned": row.id in pins,
         "last_role": row.last_role,
         "last_status": row.last_status,

@@ -47,7 +47,7 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
             app.out.note(f"… last {words} only. Show: --since 10y")
     # Sub-agents cost money too; imported copies must not be counted twice.
     wanted = chosen(app, **options)._replace(hide=("imported",))
-    catch_up(app, wanted, counts=True)
+    catch_up(app)
     usage = app.library.usage(wanted)
     result = _TABLES[table](usage, app.out.zone)
     rows, total = result.rows, result.total

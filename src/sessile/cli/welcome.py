@@ -22,7 +22,7 @@ _NEWEST = 10  # sessions on the first screen
 def welcome(app: App) -> None:
     """Print the first screen: the agents and their sessions, the newest sessions, and the next steps."""
     began = time.monotonic()
-    catch_up(app, Filter(), counts=app.demo)  # the demo is small enough to be counted at once
+    catch_up(app)
     listing = app.library.list(Filter(limit=0))
     unreadable = listing.hidden.get("unreadable", 0)
     if app.json:

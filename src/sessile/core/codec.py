@@ -13,6 +13,7 @@ the line again, and later changes of the caller's value have no effect on it. Th
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,6 +112,32 @@ def _number(value: float) -> int | float:
     if not math.isfinite(value):
         raise InvalidEntry("NaN and infinity cannot be written as JSON")
     return int(value) if value.is_integer() and abs(value) < _WHOLE else value
+
+
+# Strings and punctuation of JSON: enough to find the members of an object without changing a byte of it.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{},:]')
+
+
+def member_span(raw: bytes, name: str) -> tuple[int, int] | None:
+    """Return where the value of a member of an encoded object starts and ends; of several members, that of the last."""
+    depth = 0
+    key = found = None
+    start = 0
+    for token in _TOKEN.finditer(raw):
+        mark = raw[token.start()]
+        if mark in b"{[":
+            depth += 1
+        elif depth == 1 and mark in b",}":
+            if key is not None and start and decode(key) == name:
+                found = (start, token.start())
+            key, start = None, 0
+        elif depth == 1 and mark == ord(":"):
+            start = token.end()
+        elif depth == 1 and not start:
+            key = token[0]
+        if mark in b"}]":
+            depth -= 1
+    return found
 
 
 _encode = msgspec.json.encode

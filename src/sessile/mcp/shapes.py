@@ -132,6 +132,7 @@ class Card(Answer, frozen=True):
     messages: int | None
     branches: int | None
     sub_agent: bool
+    draft: bool
     problem: str | None
     link: Link
 

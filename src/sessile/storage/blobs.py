@@ -61,8 +61,7 @@ class BlobStore:
         digest = sha256(data).hexdigest()
         path = self.path(digest)
         if self.get(digest) is None:
-            atomic.make_folders(self._fs, self.folder, self._folders)
-            atomic.replace(self._fs, path, (data,))
+            self._write(path, (data,))
         elif digest not in self._known:
             self._settle(path)  # the process that stored it may have died before its sync
         self._known.add(digest)
@@ -73,9 +72,13 @@ class BlobStore:
         digest = digest_of(pieces())
         path = self.path(digest)
         if not self.has(digest):
-            atomic.make_folders(self._fs, self.folder, self._folders)
-            atomic.replace(self._fs, path, pieces())
+            self._write(path, pieces())
         return Blob(digest, path, blob_ref(digest))
+
+    def _write(self, path: str, pieces: Iterable[bytes]) -> None:
+        first = self.folder not in self._folders
+        atomic.make_folders(self._fs, self.folder, self._folders)
+        atomic.replace(self._fs, path, pieces, sweeps=first)  # once: there may be many blobs to list
 
     def pieces(self, digest: str, size: int = 1 << 20) -> Iterator[bytes]:
         """Yield the bytes of a blob, unchecked."""

@@ -60,7 +60,7 @@ from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.filters import EVERYTHING, Filter, SqlSelection, within
 from sessile.storage.formats import Formats
 from sessile.storage.locks import locked
-from sessile.storage.session_lists import LISTS, has_changed, take_over
+from sessile.storage.session_lists import LISTS, has_changed, take_over, withdrawn
 from sessile.storage.walk import Found, Mark, walk
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from sessile.storage.catch_up import Depth, Progress, Reconciler
     from sessile.storage.search import Results
 
-VERSION = 5  # of the tables: a catalog with another number is rebuilt
+VERSION = 6  # of the tables: a catalog with another number is rebuilt
 _TRIES = 4  # as it is, rebuilt, over a copy, in memory
 
 Answer = TypeVar("Answer")
@@ -182,6 +182,8 @@ class Catalog:
                 if ours is not database:  # another process has changed it before we had the lock
                     known = known_files(ours)
                     changed, gone = self._news(found, known)
+                again = withdrawn(self._fs, ours, self._places, self._formats)
+                changed = [*changed, *(path for path in again if path in found.marks and path not in changed)]
                 work = Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline)
                 try:
                     work.look(found, known, changed, gone)
@@ -513,7 +515,9 @@ class CatalogFile:
     def _write_seal(self, *, at_work: bool) -> None:
         self._mark = self._look()
         seal = _Seal(self._version, at_work, self._mark or (0, 0, 0, 0))
-        atomic.replace(self._fs, f"{self._folder}/catalog.seal", (msgspec.json.encode(seal),), durable=False)
+        atomic.replace(
+            self._fs, f"{self._folder}/catalog.seal", (msgspec.json.encode(seal),), durable=False, cache=True
+        )
 
     def _is_locked(self) -> bool:
         """Return whether another process is writing."""

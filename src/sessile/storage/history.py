@@ -51,6 +51,7 @@ _MAX_PEEKS, _SHORT_PAUSE = 50, 0.002  # tries of a reader without locks, and sec
 _IMMUTABLE = "mode=ro&immutable=1"  # ignores a write-ahead log, and changes during the read
 _SMALLEST_PAGE = 512  # bytes; SQLite treats a shorter file as empty and overwrites it
 _SIDES = ("-wal", "-shm", "-journal")
+_WORKSHOP = ".new-"  # follows the name of the database in that of the folder where a new one is made
 
 _FORGET = "INSERT INTO history_fts(history_fts, rowid, prompt) VALUES ('delete', old.id, old.prompt);"
 _INDEX = "INSERT INTO history_fts(rowid, prompt) VALUES (new.id, new.prompt);"
@@ -285,12 +286,15 @@ class HistoryFile:
         self.readonly = readonly
         self.findings: tuple[str, ...] = ()
         self._clock = clock
+        self._swept = False
 
     def use(self, work: Callable[[sqlite3.Connection], T], doing: str) -> T:
         """Return the result of `work` on the database, which is replaced first if it is damaged. Raise typed errors only."""
         try:
             if self.readonly:
                 return self._peek(work)
+            if not self._swept:
+                self._sweep()
             if not self._is_there():
                 self._renew("it was missing or too short")
             try:
@@ -363,6 +367,26 @@ class HistoryFile:
                 return False
             raise
 
+    def _sweep(self) -> None:
+        """Remove the private folders of processes that died while they replaced the database.
+
+        Their prompts come from the old file, which is in its place or set aside. If it is set aside, the new one is put in
+        place first.
+        """
+        folder, name = os.path.split(self.path)
+        start = f"{name}{_WORKSHOP}"
+        with suppress(FileNotFoundError):
+            if any(each.startswith(start) for each in os.listdir(folder)):
+                with _locked(folder):  # a living process holds the lock while it has such a folder
+                    for each in sorted(os.listdir(folder)):
+                        if each.startswith(start):
+                            new = HistoryFile(f"{folder}/{each}/new", self._clock, self.readonly)
+                            new._swept = True
+                            if not os.path.lexists(self.path) and os.path.lexists(new.path) and new._is_sound():
+                                os.rename(new.path, self.path)
+                            shutil.rmtree(f"{folder}/{each}")
+        self._swept = True
+
     def _renew(self, reason: str) -> None:
         """Replace a missing or damaged database by a new one, with the prompts that can still be read."""
         folder, name = os.path.split(self.path)
@@ -370,7 +394,7 @@ class HistoryFile:
         with _locked(folder) as descriptor:
             if self._is_sound():
                 return  # another process was faster
-            with tempfile.TemporaryDirectory(prefix=f"{name}.new-", dir=folder) as workshop:
+            with tempfile.TemporaryDirectory(prefix=f"{name}{_WORKSHOP}", dir=folder) as workshop:
                 copy, new = os.path.join(workshop, "copy"), os.path.join(workshop, "new")
                 old = self._files()
                 for suffix in old.keys() - {"-shm"}:

@@ -134,14 +134,13 @@ class TurnLog:
         return f"{self._folder}/{check_session_id(session_id)}{_ENDING}"
 
 
-class _Begun:
+class _Begun(atomic.Descriptor):
     """The running turns, at most one per session: in memory, and in a file that stays open while it is used."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self.path = path
         self.turns: dict[str, Json] = {}  # running, by session
         self._fs = fs
-        self._fd = -1
         self._lines = 0
         self._pending: list[bytes] = []  # lines about finished turns, written with the next note
         self._lock = threading.Lock()

@@ -40,7 +40,7 @@ from sessile.storage.base import CHUNK
 from sessile.storage.blobs import digest_of
 from sessile.storage.layout import JOURNAL, artifacts_of
 from sessile.storage.packed import is_packed
-from sessile.storage.session_bytes import RawFile, is_held, journals
+from sessile.storage.session_bytes import RawFile, journals
 
 if TYPE_CHECKING:
     from sessile.storage.base import Blobs, Filesystem
@@ -67,6 +67,7 @@ class Report(NamedTuple):
     bytes_accounted: int
     rows: Mapping[str, int] | None = None
     is_session: bool = True  # False: no header, no entry with an id, and not in the store's folder
+    agent: str | None = None  # the agent whose file it is; `None` for a session of ours
 
     @property
     def ok(self) -> bool:
@@ -77,6 +78,11 @@ class Report(NamedTuple):
     def repairable(self) -> bool:
         """Whether a repair would change anything."""
         return self.is_session and any(problem.repairable for problem in self.problems)
+
+    @property
+    def gaps(self) -> int:
+        """The number of entries whose parent is missing, as far as they are listed."""
+        return sum(problem.kind in ("missing_parent", "dangling_parent") for problem in self.problems)
 
     @property
     def summary(self) -> str | None:
@@ -173,7 +179,8 @@ def _check_foreign(store: Store, path: str) -> Report | None:
         explained = None if is_packed(path) else reader.agent.check(store.fs, path)
         if explained is not None:
             findings, rows = explained
-        return Report(path, reader.session_id, size, reader.count(), tuple(problems_of(findings)), size, rows)
+        problems = tuple(problems_of(findings))
+        return Report(path, reader.session_id, size, reader.count(), problems, size, rows, agent=reader.agent.name)
 
 
 def _refuse_foreign(store: Store, path: str) -> None:
@@ -205,7 +212,7 @@ def check_all(store: Store) -> Iterator[Report]:
 class _Examined:
     """A session file that was read once with the scanner."""
 
-    def __init__(self, store: Store, file: RawFile) -> None:
+    def __init__(self, store: Store, file: RawFile, bridge: bool | None = None) -> None:
         scanner = Scanner()
         blobs = store.blobs.of_session(file.path)
         self.diagnosis = Diagnosis(file.peek, lambda digest: _blob_state(blobs, digest))
@@ -216,6 +223,7 @@ class _Examined:
         self.size = scanner.offset  # bytes read: another program may have truncated the file
         self.accounted = self.diagnosis.accounted + scanner.newline_bytes
         self.problems = self.diagnosis.finish()
+        self.bridges: dict[int, str] | None = self.diagnosis.bridges() if bridge else {} if bridge is None else None
 
     @property
     def lacks_header(self) -> bool:
@@ -225,12 +233,26 @@ class _Examined:
     def mending(self, store: Store, file: RawFile) -> Mending:
         """Return what makes the file readable."""
         if not self.lacks_header:
-            return Mending(file.peek)
-        return Mending(file.peek, _new_header(store, self.path, self.diagnosis), self.diagnosis.header_at)
+            return Mending(file.peek, bridges=self.bridges)
+        header = _new_header(store, self.path, self.diagnosis)
+        return Mending(file.peek, header, self.diagnosis.header_at, self.bridges)
+
+    def action(self, problem: Problem) -> str:
+        """Return what the repair does about a problem."""
+        if problem.kind == "bridged" and self.bridges is None:
+            return "the bridge is removed; the entry gets its missing parent back"
+        if problem.kind == "missing_parent" and self.bridges:
+            if problem.offset is None:  # it says how many more there are
+                return "the same"
+            parent = self.bridges.get(problem.offset)
+            return (
+                "stays: no entry comes before it" if parent is None else f"connected to the entry before it, {parent}"
+            )
+        return remedy(problem.kind)
 
     def report(self, beside: list[Problem]) -> Report:
         diagnosis = self.diagnosis
-        found = (*self.problems, *beside)
+        found = (*map(self._with_bridges, self.problems), *beside)
         return Report(
             self.path,
             diagnosis.session_id,
@@ -240,6 +262,13 @@ class _Examined:
             self.accounted,
             is_session=self.is_session,
         )
+
+    def _with_bridges(self, problem: Problem) -> Problem:
+        """Mark the problems that this repair solves by building bridges or removing them."""
+        if self.bridges is None:
+            return problem._replace(repairable=True) if problem.kind == "bridged" else problem
+        bridged = problem.kind == "missing_parent" and problem.offset in self.bridges
+        return problem._replace(repairable=True) if bridged else problem
 
 
 def _blob_state(blobs: Blobs, digest: str) -> str | None:
@@ -252,13 +281,14 @@ def _blob_state(blobs: Blobs, digest: str) -> str | None:
 
 
 def _look_around(store: Store, path: str, *, held: bool) -> list[Problem]:
-    """Return problems with drafts and permissions. `held` is whether another process has the file open as a draft."""
+    """Return problems with drafts and permissions. `held` is whether a process writes the file as a draft."""
     found = []
-    draft = drafts.draft_path(drafts.published_path(path))
-    if draft != path:
-        held = not atomic.exists(store.fs, draft) or is_held(store.fs, draft)
-    if not held:
-        found.append(problem("draft", f"{posixpath.basename(draft)} was left behind, probably by a crash"))
+    published, draft = drafts.published_path(path), drafts.draft_path(path)
+    if atomic.exists(store.fs, published) and atomic.exists(store.fs, draft):
+        both = f"there are two files of one name: {posixpath.basename(published)} and {posixpath.basename(draft)}"
+        found.append(problem("second_draft", both))
+    elif drafts.is_draft(path) and not held:
+        found.append(problem("draft", "the draft has no writer any more, and other programs do not list it"))
     if store.layout.owns(path):
         for name in (path, posixpath.dirname(path), artifacts_of(path)):
             found += _permissions(store.fs, name)
@@ -278,32 +308,35 @@ def _permissions(fs: Filesystem, path: str) -> list[Problem]:
 # -- repairing
 
 
-def plan_repair(store: Store, ref: str) -> RepairPlan:
+def plan_repair(store: Store, ref: str, *, bridge: bool | None = None) -> RepairPlan:
     """Return what `repair` would do, problem by problem. Nothing is changed."""
     path = _locate(store, ref)
     _refuse_foreign(store, path)
     with RawFile(store.fs, path) as file:
         held = drafts.is_draft(path) and file.is_held()
-        examined = _Examined(store, file)
+        examined = _Examined(store, file, bridge)
         report = examined.report(_look_around(store, path, held=held))
         _require_session(report)
         mending = examined.mending(store, file)
         pieces = mending.pieces(numbered(file.chunks(), Scanner()), report.size)
         copied = sum(piece.end - piece.start for piece in pieces if isinstance(piece, Copy))
-    steps = tuple(Step(problem, remedy(problem.kind)) for problem in report.problems)
+    steps = tuple(Step(problem, examined.action(problem)) for problem in report.problems)
     return RepairPlan(path, steps, report.size - copied, mending.salvaged)
 
 
-def repair(store: Store, ref: str, *, in_place: bool = False, patience: float = PATIENCE) -> Repaired:
+def repair(
+    store: Store, ref: str, *, in_place: bool = False, bridge: bool | None = None, patience: float = PATIENCE
+) -> Repaired:
     """Make a damaged file readable, under its lock. The original is kept in the store's folder of originals.
 
-    A file without repairable damage is not touched. A file outside the store never gets a header if no entry in it has an id:
-    it may belong to another program.
+    A file without repairable damage is not touched. A draft that no process writes is published. A file outside the store
+    never gets a header if no entry in it has an id: it may belong to another program.
 
     Args:
         store: The store.
         ref: A session id, or the absolute path of a file.
         in_place: Also repair a file outside the store.
+        bridge: Connect entries whose parent is missing to the nearest earlier entry; `False` removes such bridges.
         patience: How long to wait for the lock of another process, in seconds.
 
     Returns:
@@ -326,19 +359,24 @@ def repair(store: Store, ref: str, *, in_place: bool = False, patience: float = 
         hint = "make sure that no other program uses the file, then pass in_place=True"
         raise Invalid("the file is not in this store", path=path, hint=hint)
     with RawFile(store.fs, path) as file:
-        file.hold(patience)
-        examined = _Examined(store, file)
+        file.hold(min(patience, drafts.PATIENCE) if drafts.is_draft(path) else patience)
+        examined = _Examined(store, file, bridge)
         before = examined.report(_look_around(store, path, held=False))
         _require_session(before)
-        if not before.repairable:
+        damaged = any(problem.repairable and problem.kind != "draft" for problem in before.problems)
+        if not damaged and not before.repairable:
             return Repaired(path, None, before.entries, 0, 0, before.problems, before.problems)
-        original = store.original_path(path)
         mending = examined.mending(store, file)
         copied = _Copied(file)
-        pieces = mending.pieces(numbered(file.chunks(), Scanner()), file.size)
-        file.replace(copied.chunks(pieces), original)
+        original = store.original_path(path) if damaged else None
+        if original is not None:
+            pieces = mending.pieces(numbered(file.chunks(), Scanner()), file.size)
+            file.replace(copied.chunks(pieces), original)
+            original = store.keep_once(original, path)
+    if drafts.is_draft(path) and drafts.recover_one(store.fs, store.journals, path):
+        path = drafts.published_path(path)
     after = check(store, path)
-    dropped = before.size - copied.bytes
+    dropped = 0 if original is None else before.size - copied.bytes
     return Repaired(path, original, after.entries, mending.salvaged, dropped, before.problems, after.problems)
 
 
@@ -401,11 +439,12 @@ def _date_in(stamp: str) -> str | None:
 def _locate(store: Store, ref: str) -> str:
     """Return the path of a session file, given by absolute path or by session id; its header may be missing."""
     if posixpath.isabs(ref):
-        return posixpath.normpath(ref)
+        return drafts.located(store.fs, posixpath.normpath(ref))
     ending = f"_{check_session_id(ref)}"
-    for path, _ in journals(store.fs, store.layout.sessions):
-        if posixpath.splitext(path)[0].endswith(ending):
-            return path
+    files = (path for path, _ in journals(store.fs, store.layout.sessions))
+    named = [path for path in files if posixpath.splitext(path)[0].endswith(ending)]
+    if named:
+        return min(named, key=drafts.is_draft)
     raise SessionNotFound(
         f"session not found: {ref!r}", path=store.layout.sessions, hint="run `sessile ls` to list sessions"
     )

@@ -71,11 +71,17 @@ class Found(ResponseModel, frozen=True):
 
 
 class Searched(ResponseModel, frozen=True):
-    """The best hits, sessions whose titles match, the number of sessions not indexed yet, and ignored words."""
+    """The best hits, sessions whose titles match, and ignored words.
+
+    `hidden` counts matches that are not among the hits, by field. `pending` sessions were not searched at all, `unscanned` ones
+    not for tool results and other data, which are read if there are few hits.
+    """
 
     hits: tuple[Found, ...]
     titles: tuple[str, ...]
+    hidden: dict[str, int]
     pending: int
+    unscanned: int
     ignored: tuple[str, ...]
 
 
@@ -89,7 +95,7 @@ def _search(gateway: Gateway, query: SearchQuery) -> Searched:
     keys = {one.session_id: one.text for one in gateway.conversations.list().rows}
     with _library(gateway) as library:
         library.catch_up("index", deadline=time.monotonic() + _CATCH_UP)
-        results = library.search(query.q, _once(library), limit=query.limit, count=False)
+        results = library.search(query.q, _once(library), limit=query.limit, timeout=_CATCH_UP)
         titles = {row.path: row.id for row in library.list(Filter(hide=())).rows} if results.titles else {}
     hits = [
         Found(
@@ -104,7 +110,14 @@ def _search(gateway: Gateway, query: SearchQuery) -> Searched:
         for hit in _delivered(gateway, results.hits)
     ]
     by_title = tuple(found for path in results.titles if (found := titles.get(path)) is not None)
-    return Searched(hits=tuple(hits), titles=by_title, pending=results.pending, ignored=tuple(results.ignored))
+    return Searched(
+        hits=tuple(hits),
+        titles=by_title,
+        hidden=results.hidden,
+        pending=results.pending,
+        unscanned=results.unscanned,
+        ignored=tuple(results.ignored),
+    )
 
 
 def _delivered(gateway: Gateway, hits: Sequence[Hit]) -> list[Hit]:

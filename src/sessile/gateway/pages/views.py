@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
@@ -27,6 +27,7 @@ from sessile.core.tree import NOWHERE, Tree
 from sessile.errors import EntryNotFound, SessionNotFound, storage_failures
 from sessile.gateway.handles import Handles
 from sessile.library import find_leaf
+from sessile.storage.base import stamp_of
 
 if TYPE_CHECKING:
     from sessile.core.context import Entry as Body
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from sessile.library import Library
     from sessile.render.outline import EntryLine
     from sessile.session import Session
-    from sessile.storage.base import Row
+    from sessile.storage.base import Row, Stamp
     from sessile.store import Store
 
 SessionName = Annotated[
@@ -49,18 +50,10 @@ _MAX_KNOWN = 1024  # sessions whose path and agent are known without looking for
 _HINT = "list sessions with `sessile ls`, and their folders with `sessile sources`"
 
 
-class Mark(NamedTuple):
-    """What distinguishes states of a file."""
-
-    inode: int
-    size: int
-    modified: int
-
-
 class View:
     """An open session, with its entries by number."""
 
-    def __init__(self, session: Session, agent: str, is_own: bool, mark: Mark, before: View | None = None) -> None:
+    def __init__(self, session: Session, agent: str, is_own: bool, mark: Stamp, before: View | None = None) -> None:
         self.session = session
         self.agent = agent
         self.is_own = is_own
@@ -204,13 +197,13 @@ class Views:
 
     # -- files
 
-    def _mark(self, path: str) -> Mark | None:
+    def _mark(self, path: str) -> Stamp | None:
         with storage_failures(path, "check the session"):
             try:
                 stat = self._store.fs.lstat(path)
             except FileNotFoundError:
                 return None
-        return Mark(stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return stamp_of(stat)
 
     def _catch_up(self, path: str) -> None:
         """Close a session whose file has changed."""

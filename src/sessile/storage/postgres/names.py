@@ -59,6 +59,10 @@ class PostgresStat(NamedTuple):
     st_size: int
     st_mtime_ns: int
 
+    @property
+    def st_ctime_ns(self) -> int:
+        return self.st_mtime_ns  # the database keeps one time: that of the last change
+
 
 @dataclass(eq=False, slots=True)
 class _OpenFile:
