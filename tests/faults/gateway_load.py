@@ -98,7 +98,7 @@ class Load:
                     group.start_soon(self._again, http, self._talk, 0.01, number)
                 group.start_soon(self._again, http, self._talk_to_others, 0.1)
                 for _ in range(2):
-                    group.start_soon(self._again, None, self._listen, 0.05)
+                    group.start_soon(self._again, None, self._listen, 0.2)
                     group.start_soon(self._again, http, self._read, 0.01)
                     group.start_soon(self._again, http, self._cut_short, 0.05)
                 group.start_soon(self._again, http, self._look_at_all, 0.2)
@@ -207,7 +207,7 @@ class Load:
 
     # -- clients that read
 
-    async def _listen(self, _: None) -> None:
+    async def _listen(self, nothing: None) -> None:
         """Follow a session, or all of them, for a while and over some connections. Entries come once and in order."""
         session_id = self._any_session()
         if session_id is None:
@@ -220,7 +220,7 @@ class Load:
             query, headers = ({}, {}) if everything else ({"session": session_id}, {"Last-Event-ID": last_id})
             # A client of its own: a shared one may leave the connection of a cancelled request open.
             async with self._client() as http:
-                with anyio.move_on_after(self._rng.uniform(0.05, 0.3)):
+                with anyio.move_on_after(self._rng.uniform(0.05, 0.6)):
                     async with http.stream("GET", "/v1/events", params=query, headers=headers) as stream:
                         assert stream.status_code == 200, f"{await stream.aread()!r}\n{self._stacks()}"
                         self.counts["streams"] += 1
