@@ -55,6 +55,9 @@ NEVER = frozenset(
         "taken_for_another",
         "server_errors",
         "programs_started",
+        "errors",
+        "resets",
+        "right_ones_delayed",
         "used",
     ]
 )

@@ -260,16 +260,23 @@ def test_lists_and_searches_come_in_pages(own: Store) -> None:
     ask(own, scenario)
 
 
-def test_what_tools_printed_is_searched_when_it_is_named(own: Store) -> None:
-    """Tool results are searched only on request; otherwise the response says so."""
+@pytest.mark.promise("P49")
+def test_few_hits_are_followed_by_those_in_other_fields(own: Store) -> None:
+    """Tool results and other data are searched if there are few hits, or on request; otherwise the response says so."""
     with begun(own) as session:
         say(session, "run it")
         result = {"role": "toolResult", "toolCallId": "c", "toolName": "bash", "isError": False}
         at = session.append_message({**result, "content": [{"type": "text", "text": "segfault at 0xdead"}]}).id
+        session.append_custom_entry("notes", {"kept": "a marsupial"})
 
     async def scenario(asking: Asking) -> None:
-        without = await asking.call("search_sessions", query="segfault")
+        few = await asking.call("search_sessions", query="segfault")
+        assert [hit["field"] for hit in few["sessions"][0]["hits"]] == ["tool_result"]
+        assert not any("not searched: " in told for told in few["left_out"])
+        without = await asking.call("search_sessions", **{"query": "segfault", "in": ["text"]})
         assert without["sessions"] == [] and any("tool_result" in told for told in without["left_out"])
+        (prompted,) = (await asking.call("search_sessions", query="marsupial"))["sessions"]
+        assert [(hit["field"], "marsupial" in hit["text"]) for hit in prompted["hits"]] == [("other", True)]
         found = await asking.call("search_sessions", **{"query": "segfault", "in": ["tool_result"]})
         (hit,) = found["sessions"][0]["hits"]
         assert (hit["entry"], hit["field"]) == (at, "tool_result")
