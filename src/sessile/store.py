@@ -417,6 +417,7 @@ class Store:
             SessionBusy: A process has the session open.
             SessionNotFound: There is no such session.
         """
+        self._settled = False  # ask again: another process may have been killed since
         self.settle()
         return _erasing().erase(self, os.fspath(ref), self._resolve, confirm=confirm, caches=caches)  # type: ignore[no-any-return]
 
