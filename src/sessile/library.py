@@ -266,6 +266,22 @@ class Library:
         self._prepare("count", timeout, progress)
         return self._catalog.usage(wanted)
 
+    # -- checking
+
+    def compare(self, path: str) -> Sequence[str]:
+        """Compare what the catalog knows of a session file with the file, which is read completely.
+
+        A file that has changed since the last catch-up is not compared: the next one reads it.
+
+        Returns:
+            The differences, for a person to read; none unless the cache was damaged. `forget` mends them.
+        """
+        return self._catalog.compare(path, [source.sessions for source in self.sources])
+
+    def forget(self, path: str) -> None:
+        """Remove what the catalog knows of a session file. The next catch-up reads the file again."""
+        self._catalog.forget(path)
+
     # -- finding
 
     def find(self, name: str, cwd: str | None = None, *, progress: OnProgress | None = None) -> str:

@@ -7,12 +7,14 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sessile import Store, check
 from sessile.errors import StorageFailure
 from sessile.upkeep.check import Report
+from sessions import plant
 
 from .conftest import Command, at_a_terminal
 
@@ -61,13 +63,26 @@ def test_the_worst_that_check_met_is_its_code_in_whatever_order(
 ) -> None:
     """A disk failure ranks above a damaged session."""
 
-    def checked(store: Store, path: str) -> Report:
+    def checked(store: Store, path: str, **options: Any) -> Report:
         if WEBHOOK in path:
             raise StorageFailure("the disk has failed", path=path)
-        return check(store, path)
+        return check(store, path, **options)
 
     monkeypatch.setattr("sessile.cli.health.check", checked)
     assert sessile("check", *names).code == StorageFailure.exit_code != sessile("check", DAMAGED).code
+
+
+@pytest.mark.promise("P45")
+def test_check_names_a_wrong_cache_and_removes_it(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """The session counts as sound, and the next list is right."""
+    before = sessile("ls", "--json").json["items"]
+    plant(tmp_path / "cache", "UPDATE sessions SET title = 'planted'")
+    assert "planted" in sessile("ls").out
+    done = sessile("check", "--all")
+    assert "the catalog did not match the file, and was removed (title: 'planted' instead of" in done.out
+    assert "wrong caches removed" in done.err
+    assert sessile("ls", "--json").json["items"] == before
+    assert "did not match" not in sessile("check", "--all").out
 
 
 def test_pinned_and_recent_sessions_are_always_spared(sessile: Command, demo: Path) -> None:

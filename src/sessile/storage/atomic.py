@@ -26,13 +26,12 @@ import msgspec
 
 from sessile.errors import Damaged, SessileError, UnsafePath, storage_failure, storage_failures
 from sessile.storage.base import CHUNK, Filesystem
-from sessile.storage.locks import acquire, locked
+from sessile.storage.locks import NO_LOCKS, acquire, locked
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
 _PATIENCE = 10.0  # seconds to wait for the lock of a file that is being created
 _LIST_PATIENCE = 5.0  # seconds to wait for the lock of a name list
 _NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # other device, or no hard links on this one
-_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK)  # of a file system without flock
 _OUR_DEPTH = 3  # <root>/sessions/<project>
 _TEMP = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _MAX_SWEPT = 32  # temporary files that one writer looks at
@@ -155,7 +154,7 @@ def _locks(fs: Filesystem, fd: int) -> bool:
     try:
         return fs.lock(fd)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             raise
         return True
 
