@@ -421,7 +421,7 @@ class _Work:
             self._remove(f"{store.layout.trash}/{token}")
         for cache in record.caches:
             self._forget_catalog(cache)
-        store.purge([path for path in record.files if path.endswith((JOURNAL, DRAFT))], record.session_id)
+        store._purge([path for path in record.files if path.endswith((JOURNAL, DRAFT))], record.session_id)
         note = {
             "session_sha256": sha256(record.session_id.encode()).hexdigest(),
             "erased": iso_timestamp(record.at),

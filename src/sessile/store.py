@@ -106,7 +106,7 @@ class Store:
         if durability not in ("power", "process"):
             raise Invalid(f"invalid durability {durability!r}", hint='use "power" or "process"')
         backing = backing_of(root, cache, fs, power=durability == "power", patience=patience, formats=AGENTS)
-        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database, self.purge = (
+        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database, self._purge = (
             backing
         )
         self.blobs = blobs_at(blobs, self.layout, self.fs)
@@ -193,7 +193,7 @@ class Store:
             raise SessionExists(f"session already exists: {session_id!r}", path=existing)
         name = clean_name(title) if title else None
         header = make.header(session_id, iso_timestamp(now), cwd, title=name or None, parentSession=parent_session)
-        self.settle()
+        self._settle()
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, self.journals, folder)
         path = f"{folder}/{file_name(header['timestamp'], session_id)}"
@@ -258,7 +258,7 @@ class Store:
         path = self._resolve(os.fspath(ref))
         if readonly:
             return open_for_reading(self, path)
-        self.settle()
+        self._settle()
         return open_for_writing(self, path, cwd, in_place=in_place)
 
     def _resolve(self, ref: str) -> str:
@@ -418,10 +418,10 @@ class Store:
             SessionNotFound: There is no such session.
         """
         self._settled = False  # ask again: another process may have been killed since
-        self.settle()
+        self._settle()
         return _erasing().erase(self, os.fspath(ref), self._resolve, confirm=confirm, caches=caches)  # type: ignore[no-any-return]
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Continue erasures that were interrupted, once. A failure is only logged: the next process tries again."""
         if self._settled:
             return
