@@ -477,25 +477,20 @@ class Store:
         self._kept = max(self.now(), self._kept + 1)  # names sort in order, even within a millisecond
         return f"{self.layout.originals}/{posixpath.basename(path)}.{self._kept}-{self.random(3).hex()}"
 
-    def keep_once(self, original: str, path: str) -> str:
-        """Return where the content of an original is kept: if an earlier one of the same file is identical, there.
-
-        An original that is the file itself, which a process left that died before it replaced the file, is removed.
-        """
+    def keep_once(self, original: str) -> str:
+        """Return where the content of an original is kept: if an earlier one of the same file is identical, there."""
         folder, name = posixpath.split(original)
         start = name.rpartition(".")[0] + "."
         try:
-            size, inode = self.fs.lstat(original).st_size, self.fs.lstat(path).st_ino
+            size = self.fs.lstat(original).st_size
             for other in self.fs.names(folder):
                 if other.startswith(start) and other < name:
-                    status = self.fs.lstat(f"{folder}/{other}")
-                    if status.st_ino == inode:
-                        self.fs.unlink(f"{folder}/{other}")
-                    elif status.st_size == size and atomic.starts_with(self.fs, f"{folder}/{other}", original):
+                    same_size = self.fs.lstat(f"{folder}/{other}").st_size == size
+                    if same_size and atomic.starts_with(self.fs, f"{folder}/{other}", original):
                         self.fs.unlink(original)
                         return f"{folder}/{other}"
         except (OSError, SessileError) as error:
-            log.warning("originals of %s could not be compared: %s", path, error)
+            log.warning("the original %s could not be compared: %s", original, error)
         return original
 
     def _leave_breadcrumb(self, session: Session) -> None:
