@@ -290,7 +290,7 @@ def is_spare(fs: Filesystem, path: str) -> bool:
     there = [f"{folder}/{name}" for name in names if exists(fs, f"{folder}/{name}")]
     journal = target.endswith((_JOURNAL, _DRAFT))
     if not there:
-        return journal and all(map(_says_nothing, _lines_of(fs, path)))
+        return journal and all(map(_says_nothing, lines_of(fs, path)))
     return any(starts_with(fs, each, path) or (journal and _has_entries(fs, each, path)) for each in there)
 
 
@@ -311,8 +311,8 @@ def starts_with(fs: Filesystem, path: str, start: str) -> bool:
 
 def _has_entries(fs: Filesystem, path: str, temp: str) -> bool:
     """Return whether a journal has all entries of a temporary file, in their order."""
-    theirs = _lines_of(fs, path)
-    for line in _lines_of(fs, temp):
+    theirs = lines_of(fs, path)
+    for line in lines_of(fs, temp):
         if _says_nothing(line):
             continue
         entry, whole = _ENTRY.match(line), line.endswith(b"\n")
@@ -331,7 +331,7 @@ def _says_nothing(line: bytes) -> bool:
     return line[: len(_START)] == _START[: len(line)] and len(line) < _BEFORE_CONTENT and not line.endswith(b"\n")
 
 
-def _lines_of(fs: Filesystem, path: str) -> Iterator[bytes]:
+def lines_of(fs: Filesystem, path: str) -> Iterator[bytes]:
     """Yield the lines of a file with their newlines."""
     rest: list[bytes] = []
     for piece in _pieces(fs, path):

@@ -33,7 +33,7 @@ from sessile.storage.atomic import Descriptor
 from sessile.storage.base import CHUNK, Filesystem, Row, Stamp, Stat, stamp_of
 from sessile.storage.drafts import is_draft, located
 from sessile.storage.head import find_header
-from sessile.storage.index import HASHED, KIND_FLAGS, NO_CACHE, NOWHERE, IndexDamaged, Place, RowIndex
+from sessile.storage.index import HASHED, KIND_FLAGS, NO_CACHE, NOWHERE, IndexDamaged, NewerIndex, Place, RowIndex
 
 Answer = TypeVar("Answer")
 
@@ -400,7 +400,10 @@ class JournalReader(SessionFile):
             return self._starts_with(size, checksum)
 
         path = self._index_path
-        index = None if path is None else RowIndex.load(self._fs, path, stamp, is_unchanged)
+        try:
+            index = None if path is None else RowIndex.load(self._fs, path, stamp, is_unchanged)
+        except NewerIndex:
+            self._index_path = index = None  # nor is it replaced: both releases may be in use
         if index is not None and compared:
             index.stamped = None  # save the new stamp at once, so that nobody compares again
         return index
