@@ -54,6 +54,9 @@ NEVER = frozenset(
         "taken_for_another",
         "server_errors",
         "programs_started",
+        "errors",
+        "resets",
+        "right_ones_delayed",
         "used",
     ]
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sessile.agents.base import Agent
@@ -93,11 +94,9 @@ def open_for_reading(store: Store, path: str) -> Session:
             raise
         found = _native(store, path, store.journals.read)  # its writer published it in between
     if isinstance(found, Agent):
-        from sessile.agents.reader import ForeignReader  # most programs need only native sessions
-
         index_path = store.layout.index(drafts.published_path(path))
         with storage_failures(path, "open the session"):
-            return Session(store, ForeignReader(store.fs, path, found, index_path=index_path), ours=False)
+            return Session(store, _foreign().ForeignReader(store.fs, path, found, index_path=index_path), ours=False)
     if found is None:
         raise NotASession(path=path, hint=_HINT)
     reader = found
@@ -131,9 +130,14 @@ def _native(store: Store, path: str, open_journal: Callable[[str], Opened]) -> O
 
 
 def _agent_of(store: Store, path: str) -> Agent | None:
-    from sessile.agents.reader import agent_of  # most programs need only native sessions
+    agent: Agent | None = _foreign().agent_of(store.fs, path)
+    return agent
 
-    return agent_of(store.fs, path)
+
+def _foreign() -> ModuleType:
+    from sessile.agents import reader  # most programs need only native sessions
+
+    return reader
 
 
 def _is_blank(store: Store, path: str) -> bool:

@@ -47,6 +47,7 @@ from sessile.storage.walk import find_session_files
 
 if TYPE_CHECKING:
     from sessile.discovery import SessionInfo
+    from sessile.erase import Erasure
     from sessile.session import Session
     from sessile.storage.trash import Deletion, Trash
 
@@ -105,13 +106,16 @@ class Store:
         if durability not in ("power", "process"):
             raise Invalid(f"invalid durability {durability!r}", hint='use "power" or "process"')
         backing = backing_of(root, cache, fs, power=durability == "power", patience=patience, formats=AGENTS)
-        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database = backing
+        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database, self.purge = (
+            backing
+        )
         self.blobs = blobs_at(blobs, self.layout, self.fs)
         self.pins = NameSet(self.fs, f"{self.layout.root}/pins.json")
         self.durability = durability
         self.random = random
         self._deleted = 0  # when the last deletion was, in milliseconds since 1970
         self._kept = 0  # when the last original was kept
+        self._settled = False  # whether erasures that were interrupted are finished
         self._terminal = terminal
         self.patience = patience
         self._clock = clock
@@ -189,6 +193,7 @@ class Store:
             raise SessionExists(f"session already exists: {session_id!r}", path=existing)
         name = clean_name(title) if title else None
         header = make.header(session_id, iso_timestamp(now), cwd, title=name or None, parentSession=parent_session)
+        self.settle()
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, self.journals, folder)
         path = f"{folder}/{file_name(header['timestamp'], session_id)}"
@@ -253,6 +258,7 @@ class Store:
         path = self._resolve(os.fspath(ref))
         if readonly:
             return open_for_reading(self, path)
+        self.settle()
         return open_for_writing(self, path, cwd, in_place=in_place)
 
     def _resolve(self, ref: str) -> str:
@@ -392,6 +398,41 @@ class Store:
         self._deleted = max(self.now(), self._deleted + 1)  # tokens sort in order, even within a millisecond
         return self._trash.move(paths, f"{self._deleted}-{self.random(3).hex()}-{stem_of(path)}", below)
 
+    def erase(self, ref: str | os.PathLike[str], *, confirm: bool = False, caches: Sequence[str] = ()) -> Erasure:
+        """Erase a session for good, with everything that was made from it. Nothing can restore it.
+
+        Without `confirm`, nothing is changed, and the result says what would be erased. If the process is killed, the next
+        writer of the store continues. Other sessions stay, also forks of this one.
+
+        Args:
+            ref: The id or the path of a session of this store, also of one in the trash.
+            confirm: Whether to do it.
+            caches: Cache folders of other programs that have listed this store.
+
+        Returns:
+            What is erased: files, blobs, prompts of the history, and their size.
+
+        Raises:
+            Invalid: The session is not in this store.
+            SessionBusy: A process has the session open.
+            SessionNotFound: There is no such session.
+        """
+        self.settle()
+        return _erasing().erase(self, os.fspath(ref), self._resolve, confirm=confirm, caches=caches)  # type: ignore[no-any-return]
+
+    def settle(self) -> None:
+        """Continue erasures that were interrupted, once. A failure is only logged: the next process tries again."""
+        if self._settled:
+            return
+        self._settled = True
+        try:
+            if any(name.endswith(".plan") for name in self.fs.names(f"{self.layout.root}/erased")):
+                _erasing().finish(self)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # nothing was ever erased
+        except (OSError, SessileError) as error:
+            log.warning("an erasure could not be finished: %s", error)
+
     def undo(self, token: str, *, roots: Sequence[str] = ()) -> Deletion:
         """Restore what a deletion has moved to the trash.
 
@@ -491,6 +532,12 @@ def _discovery() -> ModuleType:
     from sessile import discovery  # saves start-up time: a library asks its catalog
 
     return discovery
+
+
+def _erasing() -> ModuleType:
+    from sessile import erase  # few programs erase
+
+    return erase
 
 
 def _memory() -> Filesystem:

@@ -84,6 +84,10 @@ CALLS: list[tuple[str, ...]] = [
     ("undo",),
     ("prune", "--older-than", "1d", "--apply"),
     ("trash", "empty", "--apply"),
+    ("prune", "--originals"),
+    ("prune", "--leftovers"),
+    ("erase", OWN),
+    ("erase", OWN, "--yes"),
     ("completion", "bash"),
 ]
 ELSEWHERE = {"serve": "test_serving.py", "mcp": "mcp_server", "demo": "test_conventions.py"}

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,38 +135,38 @@ def tries(name: str, attempt: Callable[[], object], done: list[str]) -> None:
     done.append(name)
 
 
+def attempts(files: list[str], folders: list[str], aside: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield every attempt to read, change, replace, move, link and plant."""
+
+    def opening(path: str, flags: int) -> Callable[[], object]:
+        return lambda: os.close(os.open(path, flags | os.O_NONBLOCK, 0o666))
+
+    for path in files:
+        yield f"read {path}", opening(path, os.O_RDONLY)
+        yield f"write {path}", opening(path, os.O_WRONLY)
+        yield f"empty {path}", opening(path, os.O_WRONLY | os.O_TRUNC)
+        yield f"remove {path}", partial(os.unlink, path)
+        yield f"rename {path}", partial(os.rename, path, f"{path}.x")
+        yield f"chmod {path}", partial(os.chmod, path, 0o666)
+        yield f"hard link {path}", partial(os.link, path, f"{aside}/link")
+        yield f"times {path}", partial(os.utime, path)
+    for path in folders:
+        yield f"list {path}", partial(os.listdir, path)
+        yield f"plant in {path}", opening(f"{path}/x", os.O_WRONLY | os.O_CREAT)
+        yield f"link in {path}", partial(os.symlink, "/etc/passwd", f"{path}/l")
+        yield f"pipe in {path}", partial(os.mkfifo, f"{path}/p")
+        yield f"folder in {path}", partial(os.mkdir, f"{path}/d")
+        yield f"remove {path}", partial(os.rmdir, path)
+        yield f"chmod {path}", partial(os.chmod, path, 0o777)
+        yield f"rename {path}", partial(os.rename, path, f"{aside}/stolen")
+
+
 def attacks(files: list[str], folders: list[str], aside: str) -> tuple[int, list[str]]:
-    """Try to read, change, replace, move, link and plant everywhere; return the number of attempts, and what succeeded."""
+    """Make every attempt; return their number, and those that succeeded."""
     done: list[str] = []
     count = 0
-    for path in files:
-        flags = {"read": os.O_RDONLY, "write": os.O_WRONLY, "empty": os.O_WRONLY | os.O_TRUNC}
-        each: dict[str, Callable[[], object]] = {
-            what: lambda flag=flag, path=path: os.close(os.open(path, flag | os.O_NONBLOCK))
-            for what, flag in flags.items()  # type: ignore[misc]
-        }
-        each["remove"] = lambda path=path: os.unlink(path)  # type: ignore[misc]
-        each["rename"] = lambda path=path: os.rename(path, f"{path}.x")  # type: ignore[misc]
-        each["chmod"] = lambda path=path: os.chmod(path, 0o666)  # type: ignore[misc]
-        each["hard link"] = lambda path=path: os.link(path, f"{aside}/link")  # type: ignore[misc]
-        each["times"] = lambda path=path: os.utime(path)  # type: ignore[misc]
-        for what, attempt in each.items():
-            tries(f"{what} {path}", attempt, done)
-            count += 1
-    for path in folders:
-        each = {
-            "list": lambda path=path: os.listdir(path),  # type: ignore[misc]
-            "plant": lambda path=path: os.close(os.open(f"{path}/x", os.O_WRONLY | os.O_CREAT, 0o666)),  # type: ignore[misc]
-            "link": lambda path=path: os.symlink("/etc/passwd", f"{path}/l"),  # type: ignore[misc]
-            "pipe": lambda path=path: os.mkfifo(f"{path}/p"),  # type: ignore[misc]
-            "folder": lambda path=path: os.mkdir(f"{path}/d"),  # type: ignore[misc]
-            "remove": lambda path=path: os.rmdir(path),  # type: ignore[misc]
-            "chmod": lambda path=path: os.chmod(path, 0o777),  # type: ignore[misc]
-            "rename": lambda path=path: os.rename(path, f"{aside}/stolen"),  # type: ignore[misc]
-        }
-        for what, attempt in each.items():
-            tries(f"{what} {path}", attempt, done)
-            count += 1
+    for count, (name, attempt) in enumerate(attempts(files, folders, aside), 1):  # noqa: B007
+        tries(name, attempt, done)
     return count, done
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from builders import Json, assistant, entry, said
+from builders import Json, assistant, entry, said, user
 from sessile.agents.registry import AGENTS
 from sessile.core.lines import Finding
+from sessile.core.words import Query
 from sessile.errors import InvalidQuery, SessionNotFound
 from sessile.storage import search
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.search import Match, Needle, scan_file
+from sessile.storage.search import Match, Needle, WordNeedle, scan_file
 from sessions import header, write_file
 
 
@@ -185,3 +186,16 @@ def test_memory_is_bounded_and_long_lines_are_reported(tmp_path: Path, monkeypat
     assert [match.entry_id for match in matches] == ["e1", "e2"]
     assert [(finding.code, finding.offset, finding.length) for finding in findings] == [("too_long", start, 42_000_000)]
     assert peak < 12 << 20
+
+
+@pytest.mark.parametrize("written", ["café", "CAFÉ", "cafe\u0301", "Cafe", "ｃａｆé"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("asked", ["cafe", "café"])
+def test_words_are_found_whatever_accents_they_have(tmp_path: Path, written: str, ascii_only: bool, asked: str) -> None:
+    """A scan for words ignores accents, as the index does, however the text is written in the file."""
+    record = entry("message", "a", None, message=user(f"one {written} please"))
+    path = tmp_path / "s.jsonl"
+    path.write_text(json.dumps(record, ensure_ascii=ascii_only) + "\n")
+    matches = list(scan_file(PosixFilesystem(), str(path), WordNeedle(Query(asked)), AGENTS))
+    assert [match.entry_id for match in matches] == ["a"]
+    assert not list(scan_file(PosixFilesystem(), str(path), WordNeedle(Query("cave")), AGENTS))

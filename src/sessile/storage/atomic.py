@@ -26,13 +26,12 @@ import msgspec
 
 from sessile.errors import Damaged, SessileError, UnsafePath, storage_failure, storage_failures
 from sessile.storage.base import CHUNK, Filesystem
-from sessile.storage.locks import acquire, locked
+from sessile.storage.locks import NO_LOCKS, acquire, locked
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
 _PATIENCE = 10.0  # seconds to wait for the lock of a file that is being created
 _LIST_PATIENCE = 5.0  # seconds to wait for the lock of a name list
 _NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # other device, or no hard links on this one
-_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK)  # of a file system without flock
 _OUR_DEPTH = 3  # <root>/sessions/<project>
 _TEMP = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _MAX_SWEPT = 32  # temporary files that one writer looks at
@@ -155,7 +154,7 @@ def _locks(fs: Filesystem, fd: int) -> bool:
     try:
         return fs.lock(fd)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             raise
         return True
 
@@ -291,7 +290,7 @@ def is_spare(fs: Filesystem, path: str) -> bool:
     there = [f"{folder}/{name}" for name in names if exists(fs, f"{folder}/{name}")]
     journal = target.endswith((_JOURNAL, _DRAFT))
     if not there:
-        return journal and all(map(_says_nothing, _lines_of(fs, path)))
+        return journal and all(map(_says_nothing, lines_of(fs, path)))
     return any(starts_with(fs, each, path) or (journal and _has_entries(fs, each, path)) for each in there)
 
 
@@ -312,8 +311,8 @@ def starts_with(fs: Filesystem, path: str, start: str) -> bool:
 
 def _has_entries(fs: Filesystem, path: str, temp: str) -> bool:
     """Return whether a journal has all entries of a temporary file, in their order."""
-    theirs = _lines_of(fs, path)
-    for line in _lines_of(fs, temp):
+    theirs = lines_of(fs, path)
+    for line in lines_of(fs, temp):
         if _says_nothing(line):
             continue
         entry, whole = _ENTRY.match(line), line.endswith(b"\n")
@@ -332,7 +331,7 @@ def _says_nothing(line: bytes) -> bool:
     return line[: len(_START)] == _START[: len(line)] and len(line) < _BEFORE_CONTENT and not line.endswith(b"\n")
 
 
-def _lines_of(fs: Filesystem, path: str) -> Iterator[bytes]:
+def lines_of(fs: Filesystem, path: str) -> Iterator[bytes]:
     """Yield the lines of a file with their newlines."""
     rest: list[bytes] = []
     for piece in _pieces(fs, path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +41,7 @@ class Backing(NamedTuple):
     close: Callable[[], None]
     catalog: Callable[[str | None], Catalog | JoinedCatalog]  # takes the cache folder, where one is needed
     database: Database | None = None  # for tables that many processes share
+    purge: Callable[[Sequence[str], str], None] = lambda paths, session_id: None  # after these were erased
 
 
 def is_database(root: str) -> bool:

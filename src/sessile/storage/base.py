@@ -177,6 +177,10 @@ class Blobs(Protocol):
         """Return whether something is stored under that hash."""
         ...
 
+    def remove(self, digest: str) -> None:
+        """Remove a blob for good, if there is one. Only erasing a session does that."""
+        ...
+
 
 Position = Any
 """Where a line is; only the journal that returned it understands it."""

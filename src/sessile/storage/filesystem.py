@@ -5,10 +5,10 @@ symbolic link in its last component. Opening a FIFO or a device never blocks.
 
 `RootedFilesystem` also protects what is below one root: no symbolic link is followed when something is changed there. Every
 folder of a path is opened from the one above it, and none through a link, so a folder that is a link, or is swapped for one
-at any time, fails with ELOOP. So do pipes, sockets, devices, and files that have a second name elsewhere. The root itself
-is resolved by the caller. It must belong to the user, and not be writable for everybody, who could put files there before us.
-If a group may write to it, every folder on the way must belong to the user. Reading, and paths outside of the root, work as
-usual.
+at any time, fails with ELOOP. So do pipes, sockets and devices. A file that has a second name elsewhere fails with EMLINK. The
+root itself is resolved by the caller. It must belong to the user, and not be writable for everybody, who could put files there
+before us. If a group may write to it, every folder on the way must belong to the user. Reading, and paths outside of the root,
+work as usual.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from sessile.storage.layout import DRAFT, JOURNAL
 
 ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Flags that every file is opened with."""
@@ -195,14 +197,14 @@ def check_private(folder: str) -> None:
 
 
 def _check_plain(status: os.stat_result, flags: int, path: str) -> None:
-    """Raise if this is not a regular file, or if it has a second name and was opened with O_CREAT.
+    """Raise if this is not a regular file, or if it has a second name.
 
-    Without O_CREAT a second name is fine: a session has one while it is rewritten.
+    A session has one while it is rewritten. Its journal decides, once it has the lock.
     """
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.ELOOP, "not a regular file", path)
-    if flags & os.O_CREAT and status.st_nlink > 1:
-        raise OSError(errno.ELOOP, "the file has a second name elsewhere", path)
+    if status.st_nlink > 1 and (flags & os.O_CREAT or not path.endswith((JOURNAL, DRAFT))):
+        raise OSError(errno.EMLINK, "the file has a second name elsewhere", path)
 
 
 def _entered(fd: int, name: str) -> int:

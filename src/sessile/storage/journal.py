@@ -31,6 +31,7 @@ from sessile.errors import (
     SessionNotFound,
     StorageFailure,
     SyncFailed,
+    second_name,
     storage_failure,
     storage_failures,
 )
@@ -39,7 +40,7 @@ from sessile.storage.base import Appended, Filesystem, Revise, Row, Stamp, Stat,
 from sessile.storage.index import IndexDamaged
 from sessile.storage.layout import Layout
 from sessile.storage.line_file import find_or_repeat, write_lines
-from sessile.storage.locks import wait_for
+from sessile.storage.locks import identity, lock_failure, release, wait_for
 from sessile.storage.reader import GROWN, FileNews, Grown, JournalReader
 
 _REMEMBERED = 64 * 1024  # bytes of our last line that show whether it is still there
@@ -49,7 +50,7 @@ class FileJournal(JournalReader):
     """One session file, open for reading and appending.
 
     With `power` a commit survives a power cut; without it, the end of the process. An append waits at most `patience` seconds
-    for another process.
+    for another process. A file of our own, whose rewrites keep the old file in `originals`, must not have a second name.
     """
 
     _flags = os.O_RDWR | os.O_APPEND
@@ -62,7 +63,9 @@ class FileJournal(JournalReader):
         index_path: str | None = None,
         power: bool = True,
         patience: float = 10.0,
+        originals: str | None = None,
     ) -> None:
+        self._originals = originals
         self._power = power
         self._patience = patience
         self._held = False
@@ -169,16 +172,16 @@ class FileJournal(JournalReader):
                 try:
                     locked = self._fs.lock(self._fd)
                 except OSError as error:
-                    raise storage_failure(error, self.path, "lock the session") from error
+                    raise lock_failure(error, self.path) from error
                 if not locked:
                     wait_for(self._fs, self._fd, self.path, self._patience)
             try:
                 stat = self._fs.lstat(self.path)
-                if stat.st_ino == self._identity:
-                    return stat
             except OSError as error:
                 self._unlock()
                 raise self._latch(storage_failure(error, self.path, "append to the session")) from error
+            if stat.st_ino == self._identity:
+                return stat if stat.st_nlink == 1 or self._originals is None else self._single(stat, self._originals)
             try:
                 self._open_again()
             except SessileError as error:
@@ -186,10 +189,35 @@ class FileJournal(JournalReader):
             self._seen = 0  # everything is news
             locked = False
 
+    def _single(self, stat: Stat, originals: str) -> Stat:
+        """Remove the names that killed rewrites have given to our file, whose lock we hold. Raise if others remain."""
+        fs = self._fs
+        try:
+            with storage_failures(self.path, "look for other names of the session"), suppress(FileNotFoundError):
+                for path in (f"{originals}/{name}" for name in fs.names(originals)):
+                    if identity(fs.lstat(path)) == identity(stat):  # the rewrite did not happen
+                        fs.unlink(path)
+                stat = fs.lstat(self.path)
+            if stat.st_nlink > 1:
+                raise second_name(self.path)
+        except SessileError:
+            self._unlock()
+            raise
+        return stat
+
+    def check_single(self) -> None:
+        """Raise if the file has a second name that is not ours."""
+        with self._mutex:
+            if self._originals is not None and self._stat().st_nlink > 1:
+                try:
+                    self._lock_file()
+                finally:
+                    self._unlock()
+
     def _unlock(self) -> None:
         if self._fd >= 0 and not self._held:
             try:
-                self._fs.unlock(self._fd)
+                release(self._fs, self._fd)
             except OSError as error:
                 raise self._latch(storage_failure(error, self.path, "unlock the session")) from error
 
@@ -311,7 +339,8 @@ class FileJournal(JournalReader):
 
     def flush(self) -> None:
         """Make everything durable that was written. Raise if it may be incomplete."""
-        self._check_usable()
+        with self._mutex:
+            self._check_usable()
         self._commits.flush(self._sync)
 
     def _sync(self) -> None:
@@ -361,7 +390,7 @@ class FileJournal(JournalReader):
         with storage_failures(self.path, "close the session"):
             try:
                 for fd in opened:
-                    self._fs.unlock(fd)
+                    release(self._fs, fd)
                 self._unlock()
             finally:  # closing unlocks, too
                 while opened:
@@ -529,13 +558,20 @@ class FileJournals:
 
     def open(self, path: str, *, patience: float | None = None) -> FileJournal:
         """Open the file for writing."""
-        return FileJournal(
+        journal = FileJournal(
             self._fs,
             path,
             index_path=self._index(path),
             power=self._power,
             patience=self._patience if patience is None else patience,
+            originals=self._layout.originals if self._layout.owns(path) else None,
         )
+        try:
+            journal.check_single()
+        except BaseException:
+            journal.close()
+            raise
+        return journal
 
     def read(self, path: str) -> JournalReader:
         """Open the file for reading."""

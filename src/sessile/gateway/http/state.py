@@ -20,7 +20,7 @@ from sessile.gateway.conversations.maintenance import undo_maintenance
 from sessile.gateway.conversations.registry import ConversationFilter
 from sessile.gateway.http.conversations import AgentText, IdText, KeyText, conversation_of, place_of
 from sessile.gateway.http.problems import public_text
-from sessile.gateway.http.streams import EventStream
+from sessile.gateway.http.streams import EventStream, Waiting
 from sessile.gateway.http.wire import RequestModel, ResponseModel, Routes
 from sessile.gateway.turns.commands import chat_status
 from sessile.gateway.turns.replies import is_silent_answer
@@ -359,14 +359,19 @@ class EventsHeaders(RequestModel, frozen=True, rename={"last_event_id": "last-ev
 
 
 @routes.get("/v1/events", query=EventsQuery, headers=EventsHeaders, problems=(404, 409), streams=True)
-async def events(gateway: Gateway, query: EventsQuery, headers: EventsHeaders) -> EventStream:
+async def events(gateway: Gateway, query: EventsQuery, headers: EventsHeaders) -> Waiting:
     """Stream live events of one session or of all, continuing after Last-Event-ID."""
     session_id = query.session
     if query.key is not None:
         if session_id is not None:
             raise InvalidQuery("key and session exclude each other", hint="pass one of them")
         session_id = (await gateway.call(place_of, gateway, query.key, None)).session_id
-    return EventStream(await gateway.hub.subscribe(session_id, headers.last_event_id or None))
+
+    async def stream() -> EventStream:
+        return EventStream(await gateway.hub.subscribe(session_id, headers.last_event_id or None))
+
+    # If subscribing takes time, clients that have given up and come again must not count twice.
+    return Waiting(stream)
 
 
 # -- maintenance

@@ -292,7 +292,7 @@ const search = {
   widened: "– few matches, so all fields were searched",
   excluded: (/** @type {number} */ n) => `${number(n)} in other projects and agents`,
   unscanned: (/** @type {number} */ n) => `${count(n, "session was", "sessions were")} not read for tool output and other data: there may be more.`,
-  pending: (/** @type {number} */ n) => `${count(n, "session is", "sessions are")} not indexed yet: there may be more.`,
+  pending: (/** @type {number} */ n) => `${count(n, "session is", "sessions are")} not searched yet: there may be more.`,
 };
 
 const stats = {
