@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -122,6 +123,7 @@ def _id_in(path: str) -> str:
 
 _LOG = logging.getLogger(__name__)
 _INTERVAL = 6 * 3600.0  # seconds between two runs of the gateway
+_JUMP = 3600.0  # seconds; a clock that is corrected by less makes no session old
 
 HIGH_WATER = 0.8  # of `maxDiskBytes`, as documented, so that not every message triggers the next run
 
@@ -476,15 +478,28 @@ class MaintenanceTask:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._seen: tuple[float, float] | None = None  # both clocks, as of the last run
 
     async def run(self) -> None:
         """Run maintenance for all agents until cancelled."""
         while True:
             try:
-                await self._gateway.call(self._run_once)
+                if self._clock_jumped():
+                    _LOG.warning(
+                        "the clock has jumped; maintenance waits, because it would take used sessions for old ones"
+                    )
+                else:
+                    await self._gateway.call(self._run_once)
             except SessileError as error:
                 _LOG.warning("maintenance failed: %s", error.message)
             await anyio.sleep(_INTERVAL)
+
+    def _clock_jumped(self) -> bool:
+        """Return whether the clock has moved otherwise than time has passed since the last run."""
+        passed = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # counts while asleep, too
+        now, before = (self._gateway.store.now() / 1000, passed), self._seen
+        self._seen = now
+        return before is not None and abs((now[0] - before[0]) - (now[1] - before[1])) > _JUMP
 
     def plan(self, agent: str) -> MaintenancePlan:
         """Return what would be archived now. Blocks."""
