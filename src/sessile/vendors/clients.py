@@ -320,7 +320,11 @@ def _checked_url(url: str) -> str:
 
 
 def _key_from_environment(vendor: Vendor, settings: RunnerSettings, base_url: str) -> str:
-    is_home = urllib.parse.urlsplit(base_url).hostname == urllib.parse.urlsplit(vendor.home).hostname
+    ours, home = urllib.parse.urlsplit(base_url), urllib.parse.urlsplit(vendor.home)
+    is_home = (ours.scheme, ours.hostname) == (
+        home.scheme,
+        home.hostname,
+    )  # the vendor's key is never sent in the clear
     variable = settings.api_key_env or (vendor.key_variable if is_home else None)
     key = os.environ.get(variable, "").strip() if variable else ""
     if variable and not key:
