@@ -124,6 +124,7 @@ def _id_in(path: str) -> str:
 _LOG = logging.getLogger(__name__)
 _INTERVAL = 6 * 3600.0  # seconds between two runs of the gateway
 _JUMP = 3600.0  # seconds; a clock that is corrected by less makes no session old
+_SETTLING = 86_400.0  # seconds after a jump before the clock is believed
 
 HIGH_WATER = 0.8  # of `maxDiskBytes`, as documented, so that not every message triggers the next run
 
@@ -478,7 +479,8 @@ class MaintenanceTask:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._seen: tuple[float, float] | None = None  # both clocks, as of the last run
+        self._ahead: float | None = None  # seconds that the clock is ahead of the time since the machine was started
+        self._settled = 0.0  # when it may be trusted again
 
     async def run(self) -> None:
         """Run maintenance for all agents until cancelled."""
@@ -495,11 +497,13 @@ class MaintenanceTask:
             await anyio.sleep(_INTERVAL)
 
     def _clock_jumped(self) -> bool:
-        """Return whether the clock has moved otherwise than time has passed since the last run."""
+        """Return whether the clock has moved otherwise than time has passed, within the last day."""
         passed = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # counts while asleep, too
-        now, before = (self._gateway.store.now() / 1000, passed), self._seen
-        self._seen = now
-        return before is not None and abs((now[0] - before[0]) - (now[1] - before[1])) > _JUMP
+        ahead, before = self._gateway.store.now() / 1000 - passed, self._ahead
+        if before is None or abs(ahead - before) > _JUMP:
+            self._ahead = ahead
+            self._settled = passed if before is None else passed + _SETTLING
+        return passed < self._settled
 
     def plan(self, agent: str) -> MaintenancePlan:
         """Return what would be archived now. Blocks."""
