@@ -26,6 +26,7 @@ from sessile.cli.arguments import other_worktrees
 from sessile.cli.command import App, Settings, load_settings, verb, warn_of_unknown
 from sessile.cli.listing import project_of
 from sessile.cli.output import Output, write_file
+from sessile.core.redact import Redactor
 from sessile.demo.corpus import bind_demo
 from sessile.errors import Invalid, Unsupported
 from sessile.gateway.conversations.presence import Presence
@@ -167,7 +168,7 @@ def _logging(out: Output) -> Iterator[None]:
 
 
 class _Notes(logging.Handler):
-    """Prints log records as notes, with control characters escaped."""
+    """Prints log records as notes, with control characters escaped and secrets replaced."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -175,7 +176,7 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
-        self._note(f"{record.levelname.lower()}: {self.format(record)}")
+        self._note(f"{record.levelname.lower()}: {Redactor().redact(self.format(record))}")
 
 
 # -- mcp
