@@ -82,7 +82,8 @@ class Draft:
         self.child = child
         self.is_running = True
         child.wait_for_word()
-        self.id, self.path, self.entry = child.told()[0]
+        told: list[str] = child.told()[0]
+        self.id, self.path, self.entry = told
 
     def kill(self) -> None:
         """Kill the writer."""
@@ -249,7 +250,12 @@ def test_resuming_a_draft_publishes_it_first(
     assert os.path.isfile(killed.path)
     started: list[list[str]] = []
     monkeypatch.setattr("sessile.cli.resume.shutil.which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr("sessile.cli.resume.os.execv", lambda program, command: started.append(command) or 0)
+
+    def start(program: str, command: list[str]) -> int:
+        started.append(command)
+        return 0
+
+    monkeypatch.setattr("sessile.cli.resume.os.execv", start)
     assert sessile("resume", killed.id).code == 0
     assert started[0][-1] == killed.published
     assert os.path.isfile(killed.published)
