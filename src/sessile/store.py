@@ -16,6 +16,7 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, Self
@@ -211,10 +212,16 @@ class Store:
             lines: Its lines, without newlines.
             draft: Whether the path is that of a draft.
         """
-        self.journals.create(path, (line + b"\n" for line in lines))
-        journal = self.journals.open(path)
-        if draft:
-            journal.hold()
+        with atomic.folders_for(self.fs, posixpath.dirname(path)):
+            self.journals.create(path, (line + b"\n" for line in lines))
+            try:
+                journal = self.journals.open(path)
+                if draft:
+                    journal.hold()
+            except BaseException:
+                with suppress(OSError, SessileError):  # the first error matters more
+                    self.fs.unlink(path)
+                raise
         from sessile.session import Session  # see open
 
         return Session(self, journal, journal)
@@ -272,6 +279,21 @@ class Store:
                 f"session not found: {ref[:80]!r}", path=self.layout.sessions, hint="list the sessions"
             )
         return path
+
+    def _project_of(self, path: str) -> str:
+        """Return the project of a new session in a given file: its folder, unless that is the folder of a project's sessions.
+
+        The name of that folder does not tell the project: `a-b` and `a/b` have the same. So the other sessions there are
+        asked, then the working folder of this process; otherwise the name is read in the most likely way.
+        """
+        folder = posixpath.dirname(path)
+        if not self.layout.owns(path):
+            return folder
+        name, here = posixpath.basename(folder), os.getcwd()
+        others = (_describe(self.fs, other) for other in find_session_files(self.fs, folder) if other != path)
+        known = (info.cwd for info in others if info is not None and info.cwd and "\0" not in info.cwd)
+        likely = (*known, here, f"/{name.strip('-').replace('-', '/')}")
+        return next((cwd for cwd in likely if encode_cwd(cwd) == name), here)
 
     def continue_recent(self, cwd: str) -> Session:
         """Open the session to continue in a project.
@@ -364,33 +386,41 @@ class Store:
 
     # -- deleting
 
-    def delete(self, ref: str | os.PathLike[str], *, below: str | None = None) -> Deletion:
+    def delete(self, ref: str | os.PathLike[str], *, below: str | None = None, force: bool = False) -> Deletion:
         """Move a session and its artifacts to the trash. `undo` restores them.
 
         Args:
             ref: The id of a session of this store, or a path.
             below: The folder of another agent. Its sessions are deleted only with this argument.
+            force: Delete the session even if another process has it open. Appends of that process fail from then on.
 
         Returns:
             The deletion, whose `token` undoes it.
 
         Raises:
             Invalid: The session is not in this store, or not below `below`.
-            SessionBusy: The session is a draft that another process writes.
+            SessionBusy: Another process writes the session or has it open, and `force` is not set.
+            StorageFull: There is no room for a folder in the trash. The hint says what to do.
             SessionNotFound: There is no such session.
         """
         path = drafts.located(self.fs, self._resolve(os.fspath(ref)))
-        with drafts.unwritten(self.fs, path):
+        self._check_deletable(path, below)
+        if force:
+            return self._delete(path, below)
+        with self._trash.unused(path, hold=below is None):
             return self._delete(path, below)
 
-    def _delete(self, path: str, below: str | None) -> Deletion:
-        """Move a session to the trash. A draft is held by the caller."""
+    def _check_deletable(self, path: str, below: str | None) -> None:
         if not (self.layout.owns(path) if below is None else path.startswith(f"{below}/")):
             raise Invalid(
                 "only sessions of this store can be deleted", path=path, hint="pass the agent's folder as below"
             )
         if not atomic.exists(self.fs, path):
             raise SessionNotFound(path=path)
+
+    def _delete(self, path: str, below: str | None) -> Deletion:
+        """Move a session to the trash. The caller holds it."""
+        self._check_deletable(path, below)
         paths = [path, *(p for p in (artifacts_of(path),) if atomic.exists(self.fs, p))]
         if below is not None:
             listed = next(filter(None, (agent.list_at(self.place, below) for agent in AGENTS)), None)

@@ -166,6 +166,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @pytest.mark.promise("P28")
+@pytest.mark.promise("P51")
 def test_no_verb_leaves_anything_that_others_may_read(
     sessile: Command, hostile: PoisonedHome, home: Path, umask: int
 ) -> None:

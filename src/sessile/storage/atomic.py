@@ -18,7 +18,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 
@@ -406,14 +406,36 @@ def is_plain(fs: Filesystem, path: str) -> bool:
     return stat.S_ISREG(fs.lstat(path).st_mode)
 
 
-def make_folders(fs: Filesystem, path: str, known: set[str] | None = None, *, below_links: bool = False) -> None:
-    """Make a folder and its parents, durably. With `below_links`, for foreign stores, a parent may be a symbolic link.
+@contextmanager
+def folders_for(fs: Filesystem, path: str, known: set[str] | None = None) -> Iterator[None]:
+    """Make a folder and its parents for something new. If the block raises, those that were missing and are empty go again."""
+    made = make_folders(fs, path, known)
+    try:
+        yield
+    except BaseException:
+        if made and known is not None:
+            known.discard(path)
+        _unmake(fs, made)
+        raise
 
-    With `known`, names that existed before are made durable too, because the process that made them may have died before
-    its sync. Folders for which that was done are added to the set and skipped next time.
+
+def _unmake(fs: Filesystem, made: Sequence[str]) -> None:
+    for folder in reversed(made):
+        with suppress(OSError):  # gone already, or another process uses it
+            fs.rmdir(folder)
+
+
+def make_folders(
+    fs: Filesystem, path: str, known: set[str] | None = None, *, below_links: bool = False
+) -> Sequence[str]:
+    """Make a folder and its parents, durably, and return those that were missing, outermost first.
+
+    With `below_links`, for foreign stores, a parent may be a symbolic link. With `known`, names that existed before are made
+    durable too, because the process that made them may have died before its sync. Folders for which that was done are added
+    to the set and skipped next time.
     """
     if known is not None and path in known and exists(fs, path):
-        return
+        return ()
     target = path
     missing = []
     while not exists(fs, path):
@@ -422,15 +444,22 @@ def make_folders(fs: Filesystem, path: str, known: set[str] | None = None, *, be
     with storage_failures(path, "make a folder"):
         if missing and not below_links and not stat.S_ISDIR(fs.lstat(path).st_mode):
             raise UnsafePath("cannot make a folder below this path: it is not a folder", path=path)
-        for folder in reversed(missing):
-            try:
-                fs.mkdir(folder)
-            except FileExistsError:
-                pass  # another process was faster, but may not have made the name durable yet
-            fs.sync_directory(posixpath.dirname(folder))
-        if known is not None:
-            _settle(fs, path)
-            known.add(target)
+        made: list[str] = []
+        try:
+            for folder in reversed(missing):
+                try:
+                    fs.mkdir(folder)
+                    made.append(folder)
+                except FileExistsError:
+                    pass  # another process was faster, but may not have made the name durable yet
+                fs.sync_directory(posixpath.dirname(folder))
+            if known is not None:
+                _settle(fs, path)
+                known.add(target)
+        except BaseException:
+            _unmake(fs, made)
+            raise
+    return made
 
 
 def _settle(fs: Filesystem, path: str) -> None:
