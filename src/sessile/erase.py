@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import json
-import os
 import posixpath
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -441,8 +440,7 @@ class _Work:
                 self._fs.sync_directory(posixpath.dirname(top))
 
     def _forget_catalog(self, cache: str) -> None:
-        # The catalog is not behind the file system of the store, which may be in memory.
-        if self._store.database is None and os.path.isdir(cache):
+        if self._store.database is None:
             with closing(CatalogFile(cache, (), "sessions", 0)) as file:
                 file.erase()
 
