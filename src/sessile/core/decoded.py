@@ -18,6 +18,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from sessile.core.visible import ANSI
+
 _LONGEST_TEXT = 1 << 20  # characters of a compressed text that are read
 _SHORTEST_RUN = 24  # characters of base64: the shortest secret with its name has 17 bytes
 _SHORTEST_HEX = 32
@@ -73,8 +75,6 @@ def replaced(text: str, changes: Iterable[tuple[int, int, str]], start: int = 0,
 
 # -- colours, invisible characters and escapes
 
-# An unterminated title or link is not a sequence: it would swallow the text after it.
-ANSI = "\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)|[@-Z\\\\^_])"
 _INVISIBLE = "\x00-\x08\x0e-\x1f\x7f\xad\u180e\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff"
 _UNSEEN = re.compile(f"(?:{ANSI}|\x9b[0-?]*[ -/]*[@-~]|[{_INVISIBLE}])+")
 _IS_UNSEEN = re.compile(f"[\x9b{_INVISIBLE}]")  # much faster on text without any

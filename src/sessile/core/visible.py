@@ -15,13 +15,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from sessile.core.decoded import ANSI
-
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _BLANKS = re.compile(r"\s+")
+# An unterminated title or link is not a sequence: it would swallow the text after it.
+ANSI = "\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)|[@-Z\\\\^_])"
 _ANSI = re.compile(ANSI)
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
