@@ -36,7 +36,7 @@ newest: | .venv/bin/python
 	@.venv/newest/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not long and not peers" tests/unit tests/contract tests/property
 
 # Run the long fault tests. Figures go to .cache/figures; `python tests/promises.py` copies them into the docs. Fuzzing takes
-# SESSILE_FUZZ_SECONDS (600) for all targets together.
+# SESSILE_FUZZ_SECONDS (600) for all targets together, the load on a gateway SESSILE_LOAD_SECONDS (3600).
 faults: export SESSILE_FIGURES := $(CURDIR)/.cache/figures
 faults: .venv/dev.stamp .venv/fuzz.stamp
 	@rm -rf $(SESSILE_FIGURES)

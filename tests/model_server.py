@@ -160,7 +160,11 @@ class _Handler(BaseHTTPRequestHandler):
     model: ModelServer
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        length = int(self.headers["Content-Length"])
+        if len(sent := self.rfile.read(length)) < length:  # the client has disconnected
+            self.model.gone.set()
+            return
+        body = json.loads(sent)
         self.model.asked.append(Asked(self.path, dict(self.headers), body))
         answer = self.model.next()
         self.close_connection = not answer.keep

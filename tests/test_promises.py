@@ -33,6 +33,7 @@ NEVER = frozenset(
         "untyped",
         "inconsistent",
         "unreachable",
+        "not_found",
         "locks_left",
         "stale",
         "robbed",
@@ -54,6 +55,9 @@ NEVER = frozenset(
         "taken_for_another",
         "server_errors",
         "programs_started",
+        "errors",
+        "resets",
+        "right_ones_delayed",
         "used",
     ]
 )

@@ -399,11 +399,13 @@ class Limits(Part, frozen=True):
 
     body_bytes: _Bytes = 8 << 20  # the maximum size of a request body: a long message with a few images
     header_bytes: _Bytes = 16 << 10  # the maximum size of the request headers; browsers send less than 2 KiB
-    connections: Few = 64  # the maximum number of requests at the same time; each may hold a body in memory
+    connections: Few = 64  # the maximum number of chats, of downloads, of other requests and of bodies at the same time
     event_clients: Few = 100  # the maximum number of event streams, which stay open and are counted separately
     queued_turns: Few = 32  # the maximum number of waiting messages of one session; more is a loop
     header_seconds: Seconds = 10.0  # the time for the request headers; a slower client is an attack
-    body_seconds: Seconds = 30.0  # the time for the request body: 8 MiB at 2 Mbit/s
+    body_seconds: Seconds = (
+        30.0  # the time for the request body: 8 MiB at 2 Mbit/s; after 5 s at least 1 KiB/s must arrive
+    )
     requests_per_second: Few = 2_000  # the maximum rate of one address; a runaway loop sends more
     addresses: Few = 1_024  # how many addresses are remembered for the rate; the least recent one is dropped first
 
@@ -463,6 +465,18 @@ class Maintenance(Part, frozen=True):
     prune_after: Duration | Few = "30d"  # how long an unused conversation stays; a bare number is in days
     max_entries: Few = 500  # the maximum number of conversations of one agent
     max_disk_bytes: Count | None = None  # the maximum size of one agent's sessions; without it there is no limit
+
+    @property
+    def prune_after_ms(self) -> int:
+        """`prune_after` in milliseconds."""
+        return milliseconds(self.prune_after, "d")
+
+
+class Originals(Part, frozen=True):
+    """Which files that repairs and edits have replaced `sessile prune --originals` proposes to remove."""
+
+    prune_after: Duration | Few = "30d"  # how long an original stays; a bare number is in days
+    max_copies: Few = 10  # how many originals of one session stay
 
     @property
     def prune_after_ms(self) -> int:
@@ -618,6 +632,7 @@ class Config(Part, frozen=True):
     limits: Limits = Limits()
     agents: Agents = Agents()
     session: SessionRules = SessionRules()
+    originals: Originals = Originals()
     bindings: tuple[BindingRule, ...] = ()
     models: Providers = Providers()
     user: User = User()

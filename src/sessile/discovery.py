@@ -20,8 +20,10 @@ from sessile.core.text import clean_name, parse_timestamp
 from sessile.errors import storage_failure, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem, Stat
+from sessile.storage.drafts import is_draft
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.head import HEAD, Record, Start, read_start, start_of
+from sessile.storage.locks import is_held
 from sessile.storage.walk import find_session_files
 
 _NOT_READABLE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
@@ -43,6 +45,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
         first_message: The text of the first message of the user.
         message_count: The number of messages on all branches.
         all_messages_text: The texts of all messages of the user and the assistant.
+        draft: Whether no assistant has answered yet. Other programs do not list a draft.
 
     Example:
         ```python
@@ -62,6 +65,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
     first_message: str | None
     message_count: int | None = None
     all_messages_text: str | None = None
+    draft: bool = False
 
 
 class RecentSession(msgspec.Struct, frozen=True):
@@ -72,12 +76,14 @@ class RecentSession(msgspec.Struct, frozen=True):
         name: A short name: the title, the first message or the id.
         time_ago: How long ago it was modified, in words.
         modified: When it was modified, in UTC.
+        draft: Whether no assistant has answered yet. Other programs do not list a draft.
     """
 
     path: str
     name: str
     time_ago: str
     modified: datetime
+    draft: bool = False
 
 
 class FoundHeader(NamedTuple):
@@ -109,9 +115,19 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
         StorageFailure: The disk failed.
     """
     found = _read(fs, path, full)
-    if found is None:
+    return None if found is None else _described(path, *found, full=full)
+
+
+def listed(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
+    """Describe a session file for a listing; `None` also for a draft without entries, which is removed when it is closed."""
+    found = _read(fs, path, full)
+    if found is None or (is_draft(path) and not found[1].entries and found[0].st_size <= HEAD):
         return None
-    stat, (slot, header, entries) = found
+    return _described(path, *found, full=full)
+
+
+def _described(path: str, stat: Stat, start: Start, *, full: bool) -> SessionInfo:
+    slot, header, entries = start
     complete = full or stat.st_size <= HEAD
     texts = [text for entry in entries if (text := _spoken(entry))]
     first = next((text for entry in entries if _role(entry) == "user" and (text := _spoken(entry))), None)
@@ -127,6 +143,7 @@ def describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | 
         first_message=first or (NO_MESSAGES if complete else None),
         message_count=sum(entry["type"] == "message" for entry in entries) if complete else None,
         all_messages_text=" ".join(texts) if complete else None,
+        draft=is_draft(path),
     )
 
 
@@ -205,10 +222,13 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 
 def newest_session(fs: Filesystem, folder: str) -> str | None:
-    """Return the path of the session file in a folder that was modified last; `None` if there is none."""
-    infos = (describe(fs, path) for path in find_session_files(fs, folder))
-    newest = max((info for info in infos if info is not None), key=lambda info: info.modified, default=None)
-    return None if newest is None else newest.path
+    """Return the path of the session file in a folder that was modified last; `None` if there is none.
+
+    A draft that a process writes is left out, because no other process can continue it.
+    """
+    infos = (listed(fs, path) for path in find_session_files(fs, folder))
+    found = sorted((info for info in infos if info is not None), key=lambda info: info.modified, reverse=True)
+    return next((info.path for info in found if not (info.draft and is_held(fs, info.path))), None)
 
 
 def find_most_recent_session(session_dir: str | os.PathLike[str]) -> str | None:
@@ -219,10 +239,10 @@ def find_most_recent_session(session_dir: str | os.PathLike[str]) -> str | None:
 def get_recent_sessions(session_dir: str | os.PathLike[str], limit: int = 3) -> list[RecentSession]:
     """Return the sessions of a folder that were modified last, newest first, for a welcome screen."""
     fs = PosixFilesystem()
-    infos = [describe(fs, path) for path in find_session_files(fs, os.path.abspath(session_dir))]
+    infos = [listed(fs, path) for path in find_session_files(fs, os.path.abspath(session_dir))]
     found = sorted((info for info in infos if info is not None), key=lambda info: info.modified, reverse=True)
     now = datetime.fromtimestamp(time.time(), UTC)
-    return [RecentSession(i.path, _short_name(i), age(i.modified, now), i.modified) for i in found[:limit]]
+    return [RecentSession(i.path, _short_name(i), age(i.modified, now), i.modified, i.draft) for i in found[:limit]]
 
 
 def _short_name(info: SessionInfo) -> str:

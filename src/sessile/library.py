@@ -9,6 +9,7 @@ Rules:
 
 - `list` and `search` compare the catalog with the files first, within a time limit; their results name the files that were
   not read in time. `catch_up` does it explicitly.
+- A search with few hits reads what the index does not have, too. Its results say where else the words are, and what was not read.
 - Other agents' folders are only read. The catalog is a cache and may be deleted at any time; pins and copies of other agents'
   sessions are in the store. A copy takes the place of its session when the original is gone or has become smaller.
 - A name that fits several sessions is an error that lists them.
@@ -30,7 +31,7 @@ from sessile.agents.registry import AGENTS
 from sessile.core.address import SHORTEST_PREFIX, is_path, relative, sub_agent
 from sessile.core.kinds import MARKER, MESSAGE
 from sessile.core.text import clean_name
-from sessile.core.words import FIELDS, INDEXED, Field, Query, pieces
+from sessile.core.words import FEW, INDEXED, SHOWN, Field, Query, pieces
 from sessile.errors import (
     Ambiguous,
     EntryNotFound,
@@ -39,7 +40,7 @@ from sessile.errors import (
     StorageFailure,
     storage_failures,
 )
-from sessile.storage import atomic
+from sessile.storage import atomic, drafts
 from sessile.storage.atomic import NameSet
 from sessile.storage.base import NATIVE, Filesystem, Row
 from sessile.storage.catalog import CaughtUp
@@ -51,6 +52,7 @@ from sessile.store import Store
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
+    from sessile.erase import Erasure
     from sessile.session import SessionView
     from sessile.storage.catalog_rows import Facets
     from sessile.storage.catch_up import Depth, Progress
@@ -59,7 +61,6 @@ if TYPE_CHECKING:
 
 LIST_TIMEOUT = 5.0  # seconds; a listing without all counts is still useful
 SEARCH_TIMEOUT = 30.0  # seconds; indexing a year of sessions takes about as long
-_NOT_INDEXED: tuple[Field, ...] = ("tool_result",)
 _MOST_CANDIDATES = 20  # that an error about an ambiguous name lists
 _LIST_HINT = "run `sessile ls` to list the sessions"
 
@@ -118,6 +119,7 @@ class Library:
         self.given = [Source("sessile", store.layout.root, store.layout.sessions), *sources]
         self.sources = [*self.given, *_kept(store)]
         self.pins = store.pins
+        self._cache = None if cache is None else posixpath.abspath(cache)
         self._catalog = store.catalog(cache)
         self._auto_catch_up = auto_catch_up
 
@@ -264,6 +266,22 @@ class Library:
         self._prepare("count", timeout, progress)
         return self._catalog.usage(wanted)
 
+    # -- checking
+
+    def compare(self, path: str) -> Sequence[str]:
+        """Compare what the catalog knows of a session file with the file, which is read completely.
+
+        A file that has changed since the last catch-up is not compared: the next one reads it.
+
+        Returns:
+            The differences, for a person to read; none unless the cache was damaged. `forget` mends them.
+        """
+        return self._catalog.compare(path, [source.sessions for source in self.sources])
+
+    def forget(self, path: str) -> None:
+        """Remove what the catalog knows of a session file. The next catch-up reads the file again."""
+        self._catalog.forget(path)
+
     # -- finding
 
     def find(self, name: str, cwd: str | None = None, *, progress: OnProgress | None = None) -> str:
@@ -280,7 +298,7 @@ class Library:
             SessionNotFound: There is no such session.
         """
         if is_path(name):
-            path = posixpath.abspath(posixpath.expanduser(name))
+            path = drafts.located(self.store.fs, posixpath.abspath(posixpath.expanduser(name)))
             agent = None if atomic.exists(self.store.fs, path) else sub_agent(name)
             return self._existing(path) if agent is None else self._sub_agent(*agent, cwd, progress)
         self.catch_up(progress=progress)
@@ -342,6 +360,7 @@ class Library:
             # One session in several files: our own import is preferred, then the original over its copy.
             rows = [row for row in rows if self.store.layout.owns(row.path)] or rows
             rows = [row for row in rows if not self.store.layout.keeps(row.path)] or rows
+            rows = [row for row in rows if not row.draft] or rows
         return rows
 
     def _by_title(self, name: str) -> Sequence[SessionRow]:
@@ -350,6 +369,14 @@ class Library:
         exact = [row for row in rows if row.title is not None and row.title.casefold() == name.casefold()]
         return exact or [row for row in rows if row.title is not None] or rows
 
+    # -- erasing
+
+    def erase(self, path: str, *, confirm: bool = False) -> Erasure:
+        """Erase a session of the store for good, also from the catalog. See `Store.erase`."""
+        if confirm:
+            self._catalog.close()
+        return self.store.erase(path, confirm=confirm, caches=() if self._cache is None else [self._cache])
+
     # -- searching
 
     def search(
@@ -357,47 +384,118 @@ class Library:
         text: str,
         wanted: Filter | None = None,
         *,
-        fields: Sequence[Field] = INDEXED,
+        fields: Sequence[Field] | None = None,
         limit: int = 20,
         directly: bool = False,
         count: bool = True,
+        scan: bool = True,
         timeout: float | None = SEARCH_TIMEOUT,
         progress: OnProgress | None = None,
     ) -> Results:
         """Find the entries that contain all words of a text, best first.
 
-        New and changed sessions are indexed first. What could not be indexed before `timeout` is in `unread`, so an empty
-        result without `unread` means that the text is nowhere.
+        New and changed sessions are indexed first. Without `fields`, messages, thinking and tool calls are searched with the
+        index. If there are fewer than five hits, the other fields are read too, and their hits follow, marked by their `field`;
+        otherwise they are only counted, for a moment. The result says what was not searched: no hits, with `unread` and
+        `unscanned` empty, means that the text is nowhere.
 
         Args:
             text: The words; "quotes" make a phrase, and a trailing `*` matches the beginning of a word.
             wanted: Search only sessions that match this filter; all sessions if `None`.
-            fields: The parts of entries to search: "text", "thinking", "tool_input". Use `scan` for tool results.
+            fields: Exactly these parts of entries: "text", "thinking", "tool_input", "tool_result", "other". The last two are not
+                indexed, so the files are read.
             limit: The maximum number of hits.
-            directly: Read sessions that are not indexed yet from end to end, instead of naming them in `unread`.
-            count: Count the matches by field.
-            timeout: Seconds to spend on indexing; no limit if `None`.
+            directly: Do not index sessions first; read those that are not indexed yet from end to end.
+            count: Count the matches by field, also of fields that were not asked for, and in sessions that the filter excludes.
+            scan: Whether files may be read. If not, use `scan_rest` to do it later.
+            timeout: Seconds to spend on indexing, and on reading; no limit if `None`.
             progress: Called while files are read.
 
         Raises:
             InvalidQuery: The filter has an unknown value or a time without a time zone.
         """
         self._prepare("look" if directly else "index", timeout, progress)
+        asked = INDEXED if fields is None else fields
         numbers = None if wanted is None else {row.number for row in self._catalog.list(wanted).rows}
+        indexed = [field for field in asked if field in INDEXED]
         results = self._catalog.search(
-            text, fields=fields, sessions=numbers, limit=limit, directly=directly, count=count
+            text, fields=indexed, sessions=numbers, limit=limit, directly=directly, count=count
         )
-        if not results.pending:
+        if numbers is not None and count:
+            everywhere = self._catalog.search(text, fields=indexed, limit=1, directly=False).matches
+            excluded = sum(everywhere.get(field, 0) - results.matches.get(field, 0) for field in indexed)
+            results = results._replace(excluded=max(0, excluded))
+        if not (results.pending or (scan and self._must_scan(results, fields, limit, count))):
             return results
         rows = self._catalog.list(Filter(hide=()) if wanted is None else wanted).rows
-        return results._replace(unread=[row.path for row in rows if row.format is not None and not row.searchable])
+        if results.pending:
+            unread = [row.path for row in rows if row.format is not None and not row.searchable]
+            results = results._replace(unread=unread)
+        if not scan:
+            return results
+        beyond = self._catalog.list(Filter(hide=())).rows if numbers is not None and not results.hits else []
+        others = [row for row in beyond if row.number not in (numbers or ())]
+        return self.scan_rest(
+            results,
+            text,
+            rows,
+            fields=fields,
+            limit=limit,
+            count=count,
+            beyond=others,
+            timeout=timeout,
+            progress=progress,
+        )
+
+    @staticmethod
+    def _must_scan(results: Results, fields: Sequence[Field] | None, limit: int, count: bool) -> bool:
+        """Return whether a search is not complete without reading files."""
+        if fields is None:
+            return count or len(results.hits) < FEW
+        return count or (len(results.hits) < limit and any(field not in INDEXED for field in fields))
+
+    def scan_rest(
+        self,
+        results: Results,
+        text: str,
+        rows: Sequence[SessionRow],
+        *,
+        fields: Sequence[Field] | None = None,
+        limit: int = 20,
+        count: bool = True,
+        beyond: Sequence[SessionRow] = (),
+        timeout: float | None = SEARCH_TIMEOUT,
+        progress: OnProgress | None = None,
+    ) -> Results:
+        """Complete the results of `search` by reading what is not indexed. The catalog is not used.
+
+        Args:
+            results: The results of the index.
+            text: The words, as in `search`.
+            rows: The sessions that were searched.
+            fields: The fields that were asked for.
+            limit: The maximum number of hits.
+            count: Count the matches in fields that were not asked for.
+            beyond: Sessions that the filter excludes. Their matches are counted if there is nothing else.
+            timeout: Seconds to spend. With some hits two seconds, and with enough hits a moment, are spent at most.
+            progress: Called while files are read.
+        """
+        if not Query(text).terms:
+            return results
+        scan = _search().Rest(
+            self.store.fs, AGENTS, self.store.blobs, text, results, fields=fields, limit=limit, count=count
+        )
+        scan.read(rows, timeout, progress)
+        scan.count_beyond(beyond)
+        completed: Results = scan.results()
+        return completed
 
     def scan(
         self,
         needle: Needle,
         wanted: Filter = EVERYTHING,
         *,
-        fields: Sequence[Field] = FIELDS,
+        fields: Sequence[Field] = SHOWN,
         notices: MutableSequence[str],
     ) -> Iterator[Found]:
         """Find every text that contains a substring or matches a regular expression, newest sessions first.
@@ -405,7 +503,7 @@ class Library:
         Args:
             needle: What to look for.
             wanted: Scan only sessions that match this filter.
-            fields: The parts of entries to scan; also "tool_result".
+            fields: The parts of entries to scan; also "tool_result" and "other".
             notices: Receives a message for everything that could not be scanned.
         """
         self._prepare("look")
@@ -416,7 +514,7 @@ class Library:
         rows: Sequence[SessionRow],
         needle: Needle,
         *,
-        fields: Sequence[Field] = FIELDS,
+        fields: Sequence[Field] = SHOWN,
         notices: MutableSequence[str],
         deadline: float | None = None,
     ) -> Iterator[Found]:
@@ -436,35 +534,19 @@ class Library:
             unread: list[Any] = []
             try:
                 for match in _scan(
-                    self.store.fs, row.path, needle, AGENTS, fields=fields, findings=unread, name=row.format or NATIVE
+                    self.store.fs,
+                    row.path,
+                    needle,
+                    AGENTS,
+                    fields=fields,
+                    findings=unread,
+                    name=row.format or NATIVE,
+                    get=self.store.blobs.of_session(row.path).get,
                 ):
                     yield Found(row, match)
             except (StorageFailure, SessionNotFound) as error:
                 notices.append(f"{row.path} was not searched: {error.message}")
             notices.extend(f"{row.path}: {finding.detail}, not searched" for finding in unread)
-
-    def count_results(self, text: str, wanted: Filter = EVERYTHING, *, deadline: float) -> tuple[int, int]:
-        """Count the tool results that contain all words of a text.
-
-        Args:
-            text: The words.
-            wanted: Count only in sessions that match this filter.
-            deadline: When to stop, as a value of `time.monotonic()`.
-
-        Returns:
-            The number of tool results, and the number of sessions that were not read in time.
-        """
-        self._prepare("look")
-        needle, rows, found = _search().WordNeedle(Query(text)), self._catalog.list(wanted).rows, 0
-        for number, row in enumerate(rows):
-            if time.monotonic() > deadline:
-                return found, len(rows) - number
-            matches = _scan(self.store.fs, row.path, needle, AGENTS, fields=_NOT_INDEXED, name=row.format or NATIVE)
-            try:
-                found += sum(1 for _ in matches)
-            except (StorageFailure, SessionNotFound):
-                continue  # a search in tool results reports it
-        return found, 0
 
 
 def _kept(store: Store) -> list[Source]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sessile.agents.base import Agent
@@ -19,6 +20,7 @@ from sessile.core.migrate import VERSION, migrate_session_entries, version_of
 from sessile.core.text import iso_timestamp
 from sessile.errors import (
     NotASession,
+    SessionExists,
     SessionNotFound,
     UnsafePath,
     UnsupportedVersion,
@@ -35,13 +37,18 @@ if TYPE_CHECKING:
 
 Opened = TypeVar("Opened")
 
+_RECOVERED = "the session was a draft without a writer; it is published now, so that other programs list it, too"
 _HINT = "no known agent writes such files; run `sessile check` to see what is in it; the file was not changed"
 
 
 def open_for_writing(store: Store, path: str, cwd: str | None, *, in_place: bool) -> Session:
     """Open the session in a file, or create it for `cwd` if the file is missing or empty."""
-    notices = []
-    if _is_blank(store, path) and not drafts.recover_one(store.fs, store.journals, path):
+    notices: list[str] = []
+    if drafts.is_draft(path):
+        path = _published(store, path, notices)
+    elif _is_blank(store, path) and drafts.recover_one(store.fs, store.journals, path):
+        notices.append(_RECOVERED)
+    elif _is_blank(store, path):
         if in_place:
             raise SessionNotFound(path=path, hint="only an existing session can be written in place")
         store.journals.obtain(path, _first_line(store, path, cwd))
@@ -63,18 +70,33 @@ def open_for_writing(store: Store, path: str, cwd: str | None, *, in_place: bool
     return session
 
 
+def _published(store: Store, draft: str, notices: list[str]) -> str:
+    """Publish a draft and return its new path. Another process may have done so since the caller found the draft."""
+    path = drafts.published_path(draft)
+    if drafts.recover_one(store.fs, store.journals, draft):
+        notices.append(_RECOVERED)
+    elif atomic.exists(store.fs, draft):
+        hint = "the draft can be opened for reading; move one of the two files to another folder, then try again"
+        raise SessionExists("the draft cannot be published: there is another file of its name", path=path, hint=hint)
+    elif not atomic.exists(store.fs, path):
+        raise SessionNotFound(path=draft, hint="list the sessions")
+    return path
+
+
 def open_for_reading(store: Store, path: str) -> Session:
     """Open the session in a file, and change nothing."""
-    draft = drafts.draft_path(path)
-    if not atomic.exists(store.fs, path) and atomic.exists(store.fs, draft):
-        path = draft
-    found = _native(store, path, store.journals.read)
+    path = drafts.located(store.fs, path)
+    try:
+        found = _native(store, path, store.journals.read)
+    except SessionNotFound:
+        path, before = drafts.located(store.fs, path), path
+        if path == before:
+            raise
+        found = _native(store, path, store.journals.read)  # its writer published it in between
     if isinstance(found, Agent):
-        from sessile.agents.reader import ForeignReader  # most programs need only native sessions
-
         index_path = store.layout.index(drafts.published_path(path))
         with storage_failures(path, "open the session"):
-            return Session(store, ForeignReader(store.fs, path, found, index_path=index_path), ours=False)
+            return Session(store, _foreign().ForeignReader(store.fs, path, found, index_path=index_path), ours=False)
     if found is None:
         raise NotASession(path=path, hint=_HINT)
     reader = found
@@ -108,9 +130,14 @@ def _native(store: Store, path: str, open_journal: Callable[[str], Opened]) -> O
 
 
 def _agent_of(store: Store, path: str) -> Agent | None:
-    from sessile.agents.reader import agent_of  # most programs need only native sessions
+    agent: Agent | None = _foreign().agent_of(store.fs, path)
+    return agent
 
-    return agent_of(store.fs, path)
+
+def _foreign() -> ModuleType:
+    from sessile.agents import reader  # most programs need only native sessions
+
+    return reader
 
 
 def _is_blank(store: Store, path: str) -> bool:
@@ -127,8 +154,8 @@ def _is_blank(store: Store, path: str) -> bool:
 def _first_line(store: Store, path: str, cwd: str | None) -> bytes:
     """The header line of a new session in a given file."""
     now = store.now()
-    folder = cwd if cwd is not None else posixpath.dirname(path)
-    return encode(make.header(new_session_id(now, store.random), iso_timestamp(now), folder))
+    project = store._project_of(path) if cwd is None else cwd
+    return encode(make.header(new_session_id(now, store.random), iso_timestamp(now), project))
 
 
 def _start_over(store: Store, path: str, cwd: str | None) -> str:
@@ -153,6 +180,7 @@ def _migrate(store: Store, journal: OwnJournal) -> Sequence[str]:
         lines = iter(_migrated(journal.items()))
         # If another process appends in the meantime, the rewrite notices that the file has grown, and fails.
         journal.replace(lambda raw: next(lines, None), keep=original)
+        original = store.keep_once(original)
     except BaseException:
         journal.close()
         raise

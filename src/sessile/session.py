@@ -57,7 +57,6 @@ from sessile.render.outline import EVERYTHING, Only, OutlineRow, RunCounts, outl
 from sessile.render.shown import Call, Shown, show
 from sessile.storage import drafts
 from sessile.storage.base import NATIVE, Blobs, Journal, News, OwnJournal, ReadableJournal, Row
-from sessile.storage.drafts import published_path
 from sessile.storage.layout import DRAFT, artifacts_of
 
 if TYPE_CHECKING:
@@ -205,9 +204,8 @@ class SessionView:
 
     @property
     def path(self) -> str:
-        """The path of the session's file; for a draft, the path that it will have once published."""
-        path = self._journal.path  # every receipt asks for it, so a session that is not a draft costs no call
-        return published_path(path) if path.endswith(DRAFT) else path
+        """The path of the session's file. It changes once, when a draft is published; both paths open the session then."""
+        return self._journal.path
 
     @property
     def cwd(self) -> str:
@@ -345,15 +343,18 @@ class SessionView:
         """
         return self._journal.rows(start)
 
-    def walk_up(self, from_id: str | None = None) -> Iterator[Row]:
+    def walk_up(self, from_id: str | None = None, *, bridge: bool = False) -> Iterator[Row]:
         """Yield the rows from an entry up to its root, without reading them; leaf markers are included.
 
         Args:
             from_id: Where to start; the leaf if `None`.
+            bridge: Continue at the nearest earlier entry where a parent is missing, as `context` does.
         """
         start = self._leaf if from_id is None else from_id
         row = None if start is None else self._journal.find(start)
-        return iter(()) if row is None else self._journal.up(row)
+        if row is None:
+            return iter(())
+        return iter(_bridged_path(self._journal, row)[0]) if bridge else self._journal.up(row)
 
     def read_row(self, row: Row) -> Payload:
         """Return the decoded entry of a row."""
@@ -467,14 +468,17 @@ class SessionView:
             at = self._leaf if not isinstance(leaf_id, str | None) else leaf_id
             if at is None:
                 return SessionContext()
-            if bridge:
-                return SessionContext.at(*_bridged_at(self._journal, self._row(at), self._bodies))
-            if at != self._leaf:
-                return SessionContext.at(*_live_at(self._journal, self._row(at), self._bodies))
+            if bridge or at != self._leaf:
+                return SessionContext.at(*self._context_at(at, _bridged_at if bridge else _live_at))
             if self._live is None:
-                found = _live_at(self._journal, self._row(at), self._bodies)
-                self._state, self._live, self._live_findings = found
+                self._state, self._live, self._live_findings = self._context_at(at, _live_at)
             return SessionContext.at(self._state, self._live, self._live_findings)
+
+    def _context_at(self, entry_id: str, build: _Build) -> tuple[State, Live, list[Finding]]:
+        try:
+            return build(self._journal, self._row(entry_id), self._bodies)
+        except LeafMoved:  # another program rewrote the file between the look at its rows and the reading of its lines
+            return build(self._journal, self._row(entry_id), self._bodies)
 
     def build_session_context(self, leaf_id: LeafId = LAST_ENTRY) -> SessionContext:
         """Return `context(leaf_id)`. The name is the one that other agents of the pi family use."""
@@ -570,7 +574,6 @@ class Session(SessionView):
         store: The store that opened the session.
         journal: The journal to read.
         writer: The same journal, if it may be written.
-        draft: Whether the session was created as a draft.
         ours: Whether the file belongs to the store, as opposed to another agent's.
         findings: Problems found while reading an older version of the file.
 
@@ -591,7 +594,6 @@ class Session(SessionView):
         journal: ReadableJournal,
         writer: Journal | None = None,
         *,
-        draft: bool = False,
         ours: bool = True,
         findings: Sequence[Finding] = (),
     ) -> None:
@@ -599,7 +601,6 @@ class Session(SessionView):
         self.notices: list[str] = []
         self._store = store
         self._writer = writer
-        self._draft = draft  # created as a draft; the name of the file shows whether it still is one
         self._ours = ours
         self._closed = False
 
@@ -628,7 +629,7 @@ class Session(SessionView):
     @property
     def is_draft(self) -> bool:
         """Whether no assistant has answered yet. Listings of other programs do not show a draft."""
-        return self._draft and self._journal.path.endswith(DRAFT)
+        return self._journal.path.endswith(DRAFT)
 
     @property
     def readonly(self) -> bool:
@@ -657,7 +658,8 @@ class Session(SessionView):
 
         Raises:
             EntryNotFound: `expected_leaf` does not exist.
-            InvalidEntry: An entry has no type, or a type that only the session may write.
+            InvalidEntry: An entry has no type, or a type that only the session may write; or it has a member that JSON has
+                no counterpart for, such as bytes or a set. A tuple is stored as a list.
             LeafMoved: Another writer has appended, and `on_leaf_moved` is "fail".
             ReadOnly: The session was opened for reading.
             StorageFailure: The entries could not be stored. Nothing was appended.
@@ -959,6 +961,7 @@ class Session(SessionView):
         """
         name = clean_name(name)
         with self._lock:
+            self._writing()
             if not name or (source == "auto" and self.title_source == "user"):
                 return False
             named = make.session_info(name, self.title, source)
@@ -1003,7 +1006,7 @@ class Session(SessionView):
             original = self._store.original_path(writer.path)
             writer.replace(lambda raw: _rewritten(raw, edit, self._put), keep=original)
             self._live = None
-            return original
+            return self._store.keep_once(original)
 
     def rewrite_tool_call(self, call_id: str, arguments: Mapping[str, Any]) -> str:
         """Replace the arguments of a tool call in every message that contains it.
@@ -1015,6 +1018,7 @@ class Session(SessionView):
             EntryNotFound: No message contains the call.
         """
         with self._lock:
+            self._writing()
             rewrite = _ToolCallRewrite(call_id, arguments)
             if not any(rewrite.concerns(entry) for entry in self.iter_entries()):
                 raise EntryNotFound(f"tool call not found: {call_id!r}", path=self.path)
@@ -1049,7 +1053,12 @@ class Session(SessionView):
         return self._store.create(self.cwd, parent_session=parent_session)
 
     def fork(self) -> Session:
-        """Copy the whole session, with all branches and artifacts, to a new session at the same leaf."""
+        """Copy the whole session, with all branches and artifacts, to a new session at the same leaf.
+
+        Raises:
+            StorageFailure: An append failed, so the copy would be incomplete.
+        """
+        self._check_complete()
         return fork.fork(self._store, self, self.cwd)
 
     def create_branched_session(self, leaf_id: str) -> Session:
@@ -1057,7 +1066,9 @@ class Session(SessionView):
 
         Raises:
             EntryNotFound: There is no such entry.
+            StorageFailure: An append failed, so the copy would be incomplete.
         """
+        self._check_complete()
         path = [self._entry(step) for step in self._rows_to(self._row(leaf_id).id)]
         return fork.branch_off(self._store, self, path)
 
@@ -1071,31 +1082,38 @@ class Session(SessionView):
                 self._blobs = other._blobs
                 self._show(other._journal)
                 self.notices += other.notices
-                self._writer, self._draft, self._ours, self._closed = other._writer, other._draft, other._ours, False
+                self._writer, self._ours, self._closed = other._writer, other._ours, False
 
     # -- durability
 
     def publish(self) -> None:
         """Make a draft visible to other programs before an assistant has answered."""
         with self._lock:
+            self._check_complete()
             if self.is_draft:
                 drafts.publish(self._own_journal())
 
     def flush(self) -> None:
-        """Make everything that was appended durable."""
+        """Make everything that was appended durable.
+
+        Raises:
+            StorageFailure: The storage did not confirm it, or an append failed before.
+        """
         if self._writer is not None:
             self._writer.flush()
 
     def reopen(self) -> None:
         """Read the file again, after a storage failure or another program's change made the session unusable."""
         with self._lock:
-            writer = self._writing()
+            writer = self._may_write()
             writer.reopen()
             self._closed = False
             self._show(writer)
 
     def close(self) -> None:
         """Store the leaf if it is not the last entry, and release the file.
+
+        A session that is dropped without `close()` releases its file, too, but does not store the leaf.
 
         Raises:
             StorageFailure: The first error of an append that was not reported yet.
@@ -1105,7 +1123,7 @@ class Session(SessionView):
                 return
             self._closed = True
             try:
-                if self._writer is not None and not self._writer.failed:
+                if self._writer is not None and self._writer.failure is None:
                     self._mark_leaf()
                     if self.is_draft and self._journal.last() is None:
                         drafts.discard(self._store.fs, self._own_journal())
@@ -1148,10 +1166,22 @@ class Session(SessionView):
         return (tip, False) if on_leaf_moved == "follow" else (parent, True)
 
     def _writing(self) -> Journal:
-        """The journal, for writing."""
+        """The journal, for writing. Raise the latched error if a write failed before."""
+        writer = self._may_write()
+        if writer.failure is not None:
+            raise writer.failure
+        return writer
+
+    def _may_write(self) -> Journal:
+        """The journal of a session that is not read-only, usable or not."""
         if self._writer is None:
             raise ReadOnly(path=self.path, hint="open the session for writing, or fork it")
         return self._writer
+
+    def _check_complete(self) -> None:
+        """Raise the latched error if a write failed: what was meant to be in the session is not in the file."""
+        if self._writer is not None and self._writer.failure is not None:
+            raise self._writer.failure
 
     def _own_journal(self) -> OwnJournal:
         """The journal, if it belongs to the store and can be renamed."""
@@ -1300,7 +1330,7 @@ class _Batch:
     def body(self, number: int) -> Payload | None:
         """An entry as it would be read from its line; `None` if it has to be read to know."""
         copy = self._copies[number]
-        return self.entries[number] if copy.exact and not copy.large else None
+        return self.entries[number] if not copy.large else None
 
     def revise(self, news: News) -> Sequence[bytes]:
         """Other writers have appended: apply `on_leaf_moved` if that was below our parent."""
@@ -1364,6 +1394,7 @@ def _last_below(parents: Iterable[str | None], rows: Iterable[Row]) -> str | Non
 # -- the live part of a path
 
 _Bodies = Callable[[Sequence[Row]], Iterator[dict[str, Any]]]
+_Build = Callable[[ReadableJournal, Row, _Bodies], tuple[State, Live, list[Finding]]]
 
 
 def _live_at(journal: ReadableJournal, leaf: Row, bodies: _Bodies) -> tuple[State, Live, list[Finding]]:
@@ -1378,30 +1409,33 @@ def _live_at(journal: ReadableJournal, leaf: Row, bodies: _Bodies) -> tuple[Stat
     boundary = after.pop() if after[-1].flags & BOUNDARY else None
     compaction = None if boundary is None else next(bodies((boundary,)))
     kept: list[Row] = []
-    if compaction is not None and compaction.get("type") == "compaction":
-        kept = _kept(journal, steps, first_kept(compaction))
+    if compaction is not None and boundary is not None and compaction.get("type") == "compaction":
+        kept, missed = _kept(journal, boundary, steps, first_kept(compaction))
+        findings += missed
     else:
         compaction = None
     live = Live(compaction, bodies(kept[::-1]), bodies(after[::-1]))
     return journal.state(leaf), live, findings
 
 
-def _kept(journal: ReadableJournal, steps: Iterator[Row], first: str | None) -> list[Row]:
-    """The rows above a compaction up to the first kept one; none if that is not on the path."""
+def _kept(
+    journal: ReadableJournal, compaction: Row, steps: Iterator[Row], first: str | None
+) -> tuple[list[Row], list[Finding]]:
+    """The rows above a compaction up to the first kept one; none, and why, if that is not on the path."""
     if first is None or journal.find(first) is None:
-        return []
+        return [], []
     kept = []
     for step in steps:
         kept.append(step)
         if step.id == first:
-            return kept
-    return []
+            return kept, []
+    return [], _findings_at_end([compaction, *kept], whole=True)
 
 
-def _findings_at_end(path: list[Row]) -> list[Finding]:
-    """What is wrong where a walk to the root ended."""
+def _findings_at_end(path: list[Row], *, whole: bool = False) -> list[Finding]:
+    """What is wrong where a walk ended: at a boundary, or with `whole` only at a root."""
     last = path[-1]
-    if last.flags & BOUNDARY or last.parent_id is None:
+    if (last.flags & BOUNDARY and not whole) or last.parent_id is None:
         return []
     if any(row.id == last.parent_id for row in path):
         return [Finding("cycle", -1, 0, f"the ancestors of entry {path[0].id} form a cycle")]
@@ -1410,8 +1444,16 @@ def _findings_at_end(path: list[Row]) -> list[Finding]:
 
 def _bridged_at(journal: ReadableJournal, leaf: Row, bodies: _Bodies) -> tuple[State, Live, list[Finding]]:
     """The same, but a missing parent is replaced by the nearest earlier entry of the chain."""
+    path, findings = _bridged_path(journal, leaf)
+    entries = list(bodies(path[::-1]))
+    return fold_path(entries), live_part(entries), findings
+
+
+def _bridged_path(journal: ReadableJournal, leaf: Row) -> tuple[list[Row], list[Finding]]:
+    """The rows from `leaf` up to its root, across missing parents, and what is missing."""
     rows = list(journal.rows())
-    places = {row.id: number for number, row in enumerate(rows)}
+    tree = Tree(rows)
+    bridges = tree.bridges()
     path: list[Row] = []
     findings: list[Finding] = []
     visited: set[str] = set()
@@ -1424,12 +1466,14 @@ def _bridged_at(journal: ReadableJournal, leaf: Row, bodies: _Bodies) -> tuple[S
             path.append(step)
         end = path[-1]
         row = None
-        if end.parent_id is not None and end.parent_id not in places:
-            earlier = (rows[number] for number in range(places[end.id] - 1, -1, -1))
-            row = next((r for r in earlier if r.flags & CHAIN and not r.flags & MARKER), None)
-            findings.append(missing_parent(end.id, end.parent_id))
-    entries = list(bodies(path[::-1]))
-    return fold_path(entries), live_part(entries), findings
+        if end.parent_id and tree.number(end.parent_id) is None:
+            number = tree.number(end.id)
+            at = None if number is None else bridges.get(number)
+            row = None if at is None else rows[at]
+            findings.append(missing_parent(end.id, end.parent_id, None if row is None else row.id))
+        elif end.parent_id:
+            findings.append(Finding("cycle", -1, 0, f"the ancestors of entry {leaf.id} form a cycle"))
+    return path, findings
 
 
 # -- rewriting

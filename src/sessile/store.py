@@ -16,7 +16,9 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal, Self
 
 from sessile.agents.base import Place
@@ -41,11 +43,12 @@ from sessile.storage import atomic, drafts, log
 from sessile.storage.atomic import NameSet
 from sessile.storage.backing import backing_of, blobs_at
 from sessile.storage.base import Filesystem, Journals
-from sessile.storage.layout import JOURNAL, artifacts_of, can_be_named, encode_cwd, file_name, stem_of
+from sessile.storage.layout import DRAFT, JOURNAL, artifacts_of, can_be_named, encode_cwd, file_name, stem_of
 from sessile.storage.walk import find_session_files
 
 if TYPE_CHECKING:
     from sessile.discovery import SessionInfo
+    from sessile.erase import Erasure
     from sessile.session import Session
     from sessile.storage.trash import Deletion, Trash
 
@@ -104,12 +107,16 @@ class Store:
         if durability not in ("power", "process"):
             raise Invalid(f"invalid durability {durability!r}", hint='use "power" or "process"')
         backing = backing_of(root, cache, fs, power=durability == "power", patience=patience, formats=AGENTS)
-        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database = backing
+        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database, self._purge = (
+            backing
+        )
         self.blobs = blobs_at(blobs, self.layout, self.fs)
         self.pins = NameSet(self.fs, f"{self.layout.root}/pins.json")
         self.durability = durability
         self.random = random
         self._deleted = 0  # when the last deletion was, in milliseconds since 1970
+        self._kept = 0  # when the last original was kept
+        self._settled = False  # whether erasures that were interrupted are finished
         self._terminal = terminal
         self.patience = patience
         self._clock = clock
@@ -165,7 +172,9 @@ class Store:
     ) -> Session:
         """Create a session.
 
-        It is a draft until an assistant has answered: listings of other programs do not show it.
+        It is a draft until an assistant has answered: listings of other programs do not show it, and `path` ends in
+        `.draft`. Our own listings show it, marked as a draft. Like any other session, it survives the end of the process;
+        whoever opens it for writing afterwards publishes it.
 
         Args:
             cwd: The project: the working folder that the session is for.
@@ -185,6 +194,7 @@ class Store:
             raise SessionExists(f"session already exists: {session_id!r}", path=existing)
         name = clean_name(title) if title else None
         header = make.header(session_id, iso_timestamp(now), cwd, title=name or None, parentSession=parent_session)
+        self._settle()
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, self.journals, folder)
         path = f"{folder}/{file_name(header['timestamp'], session_id)}"
@@ -202,13 +212,19 @@ class Store:
             lines: Its lines, without newlines.
             draft: Whether the path is that of a draft.
         """
-        self.journals.create(path, (line + b"\n" for line in lines))
-        journal = self.journals.open(path)
-        if draft:
-            journal.hold()
+        with atomic.folders_for(self.fs, posixpath.dirname(path)):
+            self.journals.create(path, (line + b"\n" for line in lines))
+            try:
+                journal = self.journals.open(path)
+                if draft:
+                    journal.hold()
+            except BaseException:
+                with suppress(OSError, SessileError):  # the first error matters more
+                    self.fs.unlink(path)
+                raise
         from sessile.session import Session  # see open
 
-        return Session(self, journal, journal, draft=draft)
+        return Session(self, journal, journal)
 
     def obtain(self, path: str, header: Payload) -> Session:
         """Open the session in a file of this store, or create it with this header.
@@ -228,7 +244,8 @@ class Store:
     ) -> Session:
         """Open a session.
 
-        Opening for reading changes nothing. Opening for writing migrates a file of an older version.
+        Opening for reading changes nothing. Opening for writing migrates a file of an older version, and publishes a draft
+        whose process has ended. A draft is found by the path that it has, and by the one that it gets when it is published.
 
         Args:
             ref: The id of a session of this store, or the path of a session file of any agent.
@@ -239,6 +256,7 @@ class Store:
         Raises:
             NotASession: No agent recognizes the file.
             Unsupported: The file belongs to another agent, and `in_place` is not set or its format cannot be written.
+            SessionBusy: The session is a draft that another process writes; it can be opened for reading.
             SessionNotFound: There is no such session.
             UnsupportedVersion: The file has a newer version; it can be opened for reading.
         """
@@ -247,12 +265,13 @@ class Store:
         path = self._resolve(os.fspath(ref))
         if readonly:
             return open_for_reading(self, path)
+        self._settle()
         return open_for_writing(self, path, cwd, in_place=in_place)
 
     def _resolve(self, ref: str) -> str:
         if not can_be_named(ref):
             raise InvalidId(f"invalid session name {ref[:80]!r}: it cannot be the name of a file")
-        if "/" in ref or ref.endswith(JOURNAL):
+        if "/" in ref or ref.endswith((JOURNAL, DRAFT)):
             return os.path.abspath(ref)
         path = self.find(ref)
         if path is None:
@@ -260,6 +279,21 @@ class Store:
                 f"session not found: {ref[:80]!r}", path=self.layout.sessions, hint="list the sessions"
             )
         return path
+
+    def _project_of(self, path: str) -> str:
+        """Return the project of a new session in a given file: its folder, unless that is the folder of a project's sessions.
+
+        The name of that folder does not tell the project: `a-b` and `a/b` have the same. So the other sessions there are
+        asked, then the working folder of this process; otherwise the name is read in the most likely way.
+        """
+        folder = posixpath.dirname(path)
+        if not self.layout.owns(path):
+            return folder
+        name, here = posixpath.basename(folder), os.getcwd()
+        others = (_describe(self.fs, other) for other in find_session_files(self.fs, folder) if other != path)
+        known = (info.cwd for info in others if info is not None and info.cwd and "\0" not in info.cwd)
+        likely = (*known, here, f"/{name.strip('-').replace('-', '/')}")
+        return next((cwd for cwd in likely if encode_cwd(cwd) == name), here)
 
     def continue_recent(self, cwd: str) -> Session:
         """Open the session to continue in a project.
@@ -276,7 +310,9 @@ class Store:
 
     def _newest(self, cwd: str) -> str | None:
         """The session of a project that was modified last. Raise if the disk fails, rather than return `None`."""
-        infos = (_describe(self.fs, path) for path in find_session_files(self.fs, self.layout.folder(cwd)))
+        files = find_session_files(self.fs, self.layout.folder(cwd))
+        # Drafts were recovered before; the others have a writer, or no message.
+        infos = (_describe(self.fs, path) for path in files if not drafts.is_draft(path))
         ours = (info for info in infos if info is not None and _is_of(info, cwd))
         newest = max(ours, key=lambda info: info.modified, default=None)
         return None if newest is None else newest.path
@@ -284,11 +320,17 @@ class Store:
     # -- finding
 
     def find(self, session_id: str) -> str | None:
-        """Return the path of the session with this id in the store; `None` if there is none."""
+        """Return the path of the session with this id in the store, which may be a draft; `None` if there is none."""
         check_session_id(session_id)
-        ending = f"_{session_id}{JOURNAL}"
-        named = (path for path in self._files() if path.endswith(ending))
-        return next((path for path in named if (i := _describe(self.fs, path)) and i.id == session_id), None)
+        endings = (f"_{session_id}{JOURNAL}", f"_{session_id}{DRAFT}")
+        named = (path for path in self._files() if path.endswith(endings))
+        found = (path for path in named if (info := _describe(self.fs, path)) and info.id == session_id)
+        draft = None
+        for path in found:
+            if not drafts.is_draft(path):
+                return path  # rather than a draft of the same id, which can be there after a restored backup
+            draft = path
+        return draft
 
     def _files(self) -> Iterator[str]:
         with storage_failures(self.layout.sessions, "list the sessions"):
@@ -300,7 +342,7 @@ class Store:
             yield from find_session_files(self.fs, f"{self.layout.sessions}/{folder}")
 
     def list(self, cwd: str, session_dir: str | None = None, *, full: bool = False) -> Sequence[SessionInfo]:
-        """List the sessions of a project, newest first.
+        """List the sessions of a project, newest first, drafts included.
 
         Args:
             cwd: The project.
@@ -313,7 +355,7 @@ class Store:
         return [info for info in found if _is_of(info, cwd)]
 
     def list_all(self, *, full: bool = False) -> Sequence[SessionInfo]:
-        """List the sessions of all projects, newest first. With `full`, whole files are read for counts and texts."""
+        """List the sessions of all projects, newest first, drafts included. With `full`, whole files are read."""
         return self._described(self._files(), full)
 
     def _described(self, paths: Iterable[str], full: bool) -> Sequence[SessionInfo]:
@@ -321,7 +363,7 @@ class Store:
         found = []
         for path in paths:
             try:
-                info = _describe(self.fs, path, full=full)
+                info = _discovery().listed(self.fs, path, full=full)
             except StorageFailure as error:
                 log.warning("%s is not listed: %s", path, error.message)
                 continue
@@ -343,27 +385,41 @@ class Store:
 
     # -- deleting
 
-    def delete(self, ref: str | os.PathLike[str], *, below: str | None = None) -> Deletion:
+    def delete(self, ref: str | os.PathLike[str], *, below: str | None = None, force: bool = False) -> Deletion:
         """Move a session and its artifacts to the trash. `undo` restores them.
 
         Args:
             ref: The id of a session of this store, or a path.
             below: The folder of another agent. Its sessions are deleted only with this argument.
+            force: Delete the session even if another process has it open. Appends of that process fail from then on.
 
         Returns:
             The deletion, whose `token` undoes it.
 
         Raises:
             Invalid: The session is not in this store, or not below `below`.
+            SessionBusy: Another process writes the session or has it open, and `force` is not set.
+            StorageFull: There is no room for a folder in the trash. The hint says what to do.
             SessionNotFound: There is no such session.
         """
-        path = self._resolve(os.fspath(ref))
+        path = drafts.located(self.fs, self._resolve(os.fspath(ref)))
+        self._check_deletable(path, below)
+        if force:
+            return self._delete(path, below)
+        with self._trash.unused(path, hold=below is None):
+            return self._delete(path, below)
+
+    def _check_deletable(self, path: str, below: str | None) -> None:
         if not (self.layout.owns(path) if below is None else path.startswith(f"{below}/")):
             raise Invalid(
                 "only sessions of this store can be deleted", path=path, hint="pass the agent's folder as below"
             )
         if not atomic.exists(self.fs, path):
             raise SessionNotFound(path=path)
+
+    def _delete(self, path: str, below: str | None) -> Deletion:
+        """Move a session to the trash. The caller holds it."""
+        self._check_deletable(path, below)
         paths = [path, *(p for p in (artifacts_of(path),) if atomic.exists(self.fs, p))]
         if below is not None:
             listed = next(filter(None, (agent.list_at(self.place, below) for agent in AGENTS)), None)
@@ -371,6 +427,42 @@ class Store:
                 return self._trash.get(listed.delete(path))
         self._deleted = max(self.now(), self._deleted + 1)  # tokens sort in order, even within a millisecond
         return self._trash.move(paths, f"{self._deleted}-{self.random(3).hex()}-{stem_of(path)}", below)
+
+    def erase(self, ref: str | os.PathLike[str], *, confirm: bool = False, caches: Sequence[str] = ()) -> Erasure:
+        """Erase a session for good, with everything that was made from it. Nothing can restore it.
+
+        Without `confirm`, nothing is changed, and the result says what would be erased. If the process is killed, the next
+        writer of the store continues. Other sessions stay, also forks of this one.
+
+        Args:
+            ref: The id or the path of a session of this store, also of one in the trash.
+            confirm: Whether to do it.
+            caches: Cache folders of other programs that have listed this store.
+
+        Returns:
+            What is erased: files, blobs, prompts of the history, and their size.
+
+        Raises:
+            Invalid: The session is not in this store.
+            SessionBusy: A process has the session open.
+            SessionNotFound: There is no such session.
+        """
+        self._settled = False  # ask again: another process may have been killed since
+        self._settle()
+        return _erasing().erase(self, os.fspath(ref), self._resolve, confirm=confirm, caches=caches)  # type: ignore[no-any-return]
+
+    def _settle(self) -> None:
+        """Continue erasures that were interrupted, once. A failure is only logged: the next process tries again."""
+        if self._settled:
+            return
+        self._settled = True
+        try:
+            if any(name.endswith(".plan") for name in self.fs.names(f"{self.layout.root}/erased")):
+                _erasing().finish(self)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # nothing was ever erased
+        except (OSError, SessileError) as error:
+            log.warning("an erasure could not be finished: %s", error)
 
     def undo(self, token: str, *, roots: Sequence[str] = ()) -> Deletion:
         """Restore what a deletion has moved to the trash.
@@ -412,16 +504,34 @@ class Store:
 
     def original_path(self, path: str) -> str:
         """Return a new path for the copy of a file that is about to be rewritten."""
-        return f"{self.layout.originals}/{posixpath.basename(path)}.{self.now()}-{self.random(3).hex()}"
+        self._kept = max(self.now(), self._kept + 1)  # names sort in order, even within a millisecond
+        return f"{self.layout.originals}/{posixpath.basename(path)}.{self._kept}-{self.random(3).hex()}"
+
+    def keep_once(self, original: str) -> str:
+        """Return where the content of an original is kept: if an earlier one of the same file is identical, there."""
+        folder, name = posixpath.split(original)
+        start = name.rpartition(".")[0] + "."
+        try:
+            size = self.fs.lstat(original).st_size
+            for other in self.fs.names(folder):
+                if other.startswith(start) and other < name:
+                    same_size = self.fs.lstat(f"{folder}/{other}").st_size == size
+                    if same_size and atomic.starts_with(self.fs, f"{folder}/{other}", original):
+                        self.fs.unlink(original)
+                        return f"{folder}/{other}"
+        except (OSError, SessileError) as error:
+            log.warning("the original %s could not be compared: %s", original, error)
+        return original
 
     def _leave_breadcrumb(self, session: Session) -> None:
         """Note the session of this terminal, for `continue_recent`. A failure is only logged."""
         if self._terminal is not None:
             crumb = self.layout.breadcrumb(self._terminal)
-            text = f"{session.cwd}\n{session.path}\n"
+            # The path once it is published: other agents of the family read breadcrumbs, and must not open drafts.
+            text = f"{session.cwd}\n{drafts.published_path(session.path)}\n"
             try:
                 atomic.make_folders(self.fs, posixpath.dirname(crumb))
-                atomic.replace(self.fs, crumb, (text.encode("utf-8", "surrogateescape"),), durable=False)
+                atomic.replace(self.fs, crumb, (text.encode("utf-8", "surrogateescape"),), durable=False, cache=True)
             except SessileError as error:
                 log.warning("the breadcrumb %s could not be written: %s", crumb, error.message)
 
@@ -439,10 +549,21 @@ class Store:
         return path if _describe(self.fs, path) is not None else None
 
 
-def _describe(fs: Filesystem, path: str, *, full: bool = False) -> SessionInfo | None:
-    from sessile.discovery import describe  # saves start-up time: a library asks its catalog
+def _describe(fs: Filesystem, path: str) -> SessionInfo | None:
+    info: SessionInfo | None = _discovery().describe(fs, path)
+    return info
 
-    return describe(fs, path, full=full)
+
+def _discovery() -> ModuleType:
+    from sessile import discovery  # saves start-up time: a library asks its catalog
+
+    return discovery
+
+
+def _erasing() -> ModuleType:
+    from sessile import erase  # few programs erase
+
+    return erase
 
 
 def _memory() -> Filesystem:

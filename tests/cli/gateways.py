@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,12 +52,15 @@ class Serving(NamedTuple):
 
 
 @contextmanager
-def serving(root: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Serving]:
+def serving(
+    root: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = (sys.executable, "-m", "sessile.cli.main"),
+) -> Iterator[Serving]:
     """Run a gateway on a free port; it is always ended with the test."""
     command = [
-        sys.executable,
-        "-m",
-        "sessile.cli.main",
+        *program,
         "--root",
         str(root),
         "--json",

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import http.client
+import json
+import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import httpx
 import pytest
+
+from figures import measured
 
 from .gateways import Serving, serving
 
 pytestmark = pytest.mark.promise("P39")
 
 SECONDS = 0.8
-ROOM = 8 + 8 + 64  # limits of connections, streams and waiting connections
+ROOM = 4 * 8 + 8 + 64  # limits of each kind of request, streams and waiting connections
+SLOW_BODIES = 100
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +137,94 @@ def test_headers_that_are_too_large_are_refused(gateway: Serving, size: int, sta
         sock.sendall(head.encode())
         assert status in sock.recv(4096)
     assert answered(gateway) < SECONDS
+
+
+def test_a_hundred_slow_bodies_keep_nobody_out(tmp_path: Path) -> None:
+    """With the token, too: others are answered at once, and the slow ones are told that they are too slow."""
+    with serving(tmp_path / "root") as gateway, ExitStack() as stack:
+        head = (
+            f"POST /v1/chat/send HTTP/1.1\r\nHost: {gateway.place[0]}\r\nAuthorization: Bearer {gateway.token}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 4000\r\n\r\n"
+        )
+        slow = [stack.enter_context(socket.create_connection(gateway.place)) for _ in range(SLOW_BODIES)]
+        for sock in slow:
+            sock.sendall(head.encode())
+        client = stack.enter_context(httpx.Client(base_url=gateway.url, timeout=10, verify=False))
+        client.headers["Authorization"] = f"Bearer {gateway.token}"
+        waited: list[float] = []
+        began = time.monotonic()
+        while time.monotonic() - began < 7:
+            for sock in slow:
+                with suppress(OSError):
+                    sock.sendall(b" ")
+            asked = time.monotonic()
+            assert client.post("/v1/chat/send", json={"message": "hello"}).status_code == 202
+            assert client.get("/v1/sessions").status_code == 200
+            waited.append((time.monotonic() - asked) / 2)
+            time.sleep(0.2)
+        assert sorted(waited)[len(waited) // 2] < 0.1
+        for sock in slow:
+            sock.settimeout(5)
+            assert sock.recv(4096).startswith(b"HTTP/1.1 408 ")
+    measured("P39", "slow bodies with the token", connections=SLOW_BODIES, requests=2 * len(waited), refused=0)
+
+
+def test_a_body_that_keeps_its_pace_is_not_slow(tmp_path: Path) -> None:
+    """A body may take longer than the grace period, as long as enough of it arrives."""
+    body = json.dumps({"message": "x" * 12_000}).encode()
+    with serving(tmp_path / "root") as gateway, socket.create_connection(gateway.place) as sock:
+        head = (
+            f"POST /v1/chat/send HTTP/1.1\r\nHost: {gateway.place[0]}\r\nAuthorization: Bearer {gateway.token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        sock.sendall(head.encode())
+        for at in range(0, len(body), 1000):
+            sock.sendall(body[at : at + 1000])
+            time.sleep(0.5)
+        sock.settimeout(5)
+        assert sock.recv(4096).startswith(b"HTTP/1.1 202 ")
+
+
+def test_wrong_tokens_are_answered_ever_later_and_the_right_one_at_once(tmp_path: Path) -> None:
+    """Guessing gets slower and is refused in the end; whoever has the token does not notice."""
+    with serving(tmp_path / "root") as gateway:
+        token, statuses, began = gateway.token, list[int](), time.monotonic()
+        for number in range(20):
+            statuses.append(gateway.get("/v1/sessions", f"wrong-{number}")[0])
+        assert statuses[:10] == [401] * 10 and statuses[-4:] == [429] * 4
+        assert time.monotonic() - began > 1.5
+        crowd = ThreadPoolExecutor(40)
+        guesses = [crowd.submit(gateway.get, "/v1/sessions", f"wrong-{number}") for number in range(400)]
+        assert max(answered(gateway) for _ in range(20)) < 1
+        assert {guess.result()[0] for guess in guesses} == {429}
+        crowd.shutdown()
+        connection = http.client.HTTPConnection(*gateway.place, timeout=5)
+        connection.request("GET", "/v1/sessions", headers={"Authorization": "Bearer no"})
+        response = connection.getresponse()
+        assert 1 <= int(response.headers["Retry-After"]) <= 60
+        assert json.loads(response.read())["detail"] == "too many wrong tokens from this address"
+        connection.close()
+        assert gateway.get("/v1/sessions")[0] == 401  # without any token: nothing to guess
+        assert gateway.get("/v1/sessions", token)[0] == 200
+    measured("P39", "wrong tokens", requests=421, let_in=0, right_ones_delayed=0)
+
+
+LOGS = """
+import logging, runpy, signal
+def log(*_):
+    for number in range(20_000):
+        logging.getLogger("sessile").warning("%s", "x" * 100)
+signal.signal(signal.SIGUSR1, log)
+runpy.run_module("sessile.cli.main", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_log_that_nobody_reads_stops_nobody(tmp_path: Path) -> None:
+    """Log records beyond what a pipe holds are dropped; requests are answered, and the gateway ends."""
+    with serving(tmp_path / "root", program=(sys.executable, "-c", LOGS)) as gateway:
+        gateway.process.send_signal(signal.SIGUSR1)
+        time.sleep(0.2)
+        assert answered(gateway) < 8
+        assert answered(gateway) < 1
+        gateway.process.send_signal(signal.SIGTERM)
+        assert gateway.process.wait(15) == 0

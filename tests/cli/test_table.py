@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.cli.output import Cell, Column, aligned
+from sessile.cli.output import Cell, Column, Lines, Step, aligned
 from sessile.core.visible import width
 
 COLUMNS = (
@@ -57,3 +57,12 @@ def test_the_wide_column_gives_way_first_then_the_soft_one_then_both_stand_below
 def test_a_table_without_rows_has_no_heads() -> None:
     """An empty table prints nothing."""
     assert printed([], 80) == []
+
+
+def test_progress_beyond_its_total_is_shown_as_all_of_it() -> None:
+    """A total that was too small never shows as thousands of per cent."""
+    said: list[str] = []
+    lines = Lines("Reading", said.append)
+    lines._last -= 60
+    lines.show(Step(366_871, 100))
+    assert said == ["Reading … 100 %"]

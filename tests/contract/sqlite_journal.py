@@ -155,8 +155,8 @@ class SqliteJournal:
         """Do nothing, as in `commit`."""
 
     @property
-    def failed(self) -> bool:
-        return False
+    def failure(self) -> None:
+        return None
 
     def reopen(self) -> None:
         """Do nothing: a failed transaction leaves nothing behind."""

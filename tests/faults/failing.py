@@ -139,7 +139,7 @@ class FaultyFilesystem:
         self.calls: list[Call] = []
         self.struck: list[Fault] = []
         self._without = frozenset(without)
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._armed = [(fault, count(1)) for fault in plan]
         self._killed = False
 

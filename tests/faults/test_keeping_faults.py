@@ -140,7 +140,9 @@ def test_a_disk_that_fails_at_any_call_is_told_and_costs_nothing(state: str, cod
             assert number > 20
             return
         assert originals(inner) == originals(before)
-        assert told, fs.calls[number - 1]
-        check(inner, kept, done=False, whole=False)
+        sweeping = fs.calls[number - 1].method == "names" and not told  # for what dead writers left: it may fail
+        assert told or sweeping, fs.calls[number - 1]
+        if not sweeping:
+            check(inner, kept, done=False, whole=False)
         keep(inner)
         check(inner, kept, done=True)

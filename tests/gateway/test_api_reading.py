@@ -142,6 +142,26 @@ async def test_previews_have_first_and_last_words(tmp_path: Path) -> None:
 # -- the context, search, usage, status
 
 
+@pytest.mark.promise("P19")
+async def test_the_context_reads_across_a_missing_parent_on_request(tmp_path: Path) -> None:
+    """Without `bridge` the history ends there; both answers have the finding."""
+    async with http(tmp_path) as gate:
+        for text in ("one", "two", "three"):
+            await gate.say(text)
+        path = gate.gateway.conversations.path_of("main")
+        assert path is not None
+    file = Path(path)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(line for line in lines if b'"two"' not in line))
+    async with http(tmp_path) as gate:
+        ended = await gate.get("/v1/session/context", key="main")
+        bridged = await gate.get("/v1/session/context", key="main", bridge="true")
+        assert len(ended["findings"]) == len(bridged["findings"]) == 1
+        assert bridged["messages"][-len(ended["messages"]) :] == ended["messages"]
+        assert len(bridged["messages"]) == len(ended["messages"]) + 2
+        assert bridged["tokens"] > 0
+
+
 async def test_the_context_is_what_the_model_sees(tmp_path: Path) -> None:
     """After a compaction, the context is the summary and the kept messages."""
     async with http(tmp_path) as gate:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from asgi_driver import deliver, scope_of
+from http_rig import BEARER, TOKEN, Json, http
+from sessile.core.secret import Secret
 from sessile.errors import Conflict
-from sessile.gateway.http.problems import Message
+from sessile.gateway.http.asgi import make_app
+from sessile.gateway.http.problems import App, Message
 from sessile.gateway.http.streams import Stream, Waiting, comment
 from sessile.gateway.http.wire import Response
 
@@ -136,3 +141,40 @@ async def test_an_answer_that_a_slow_client_takes_late_is_sent_once() -> None:
     with anyio.fail_after(5):
         await Waiting(answer)(SCOPE, client.receive, slowly)
     assert client.statuses == [200] and client.taken == [b"{}"]
+
+
+async def test_a_listener_that_leaves_before_its_stream_begins_takes_no_place(tmp_path: Path) -> None:
+    """Clients that give up and come again while subscribing is slow are not counted again and again."""
+    async with http(tmp_path) as client:
+        told = await client.say("one")
+        hub = client.gateway.hub
+        app = make_app(client.gateway, Secret(TOKEN))
+        scope = scope_of("GET", f"/v1/events?session={told['sessionId']}", [("Host", "127.0.0.1"), *BEARER.items()])
+        busy = [object() for _ in range(int(hub._threads.total_tokens))]
+        for one in busy:
+            await hub._threads.acquire_on_behalf_of(one)
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(_left, app, scope)
+            await anyio.sleep(0.5)
+            assert len(hub._clients) == 20
+            with anyio.fail_after(10):
+                while hub._clients:
+                    await anyio.sleep(0.05)
+        for one in busy:
+            hub._threads.release_on_behalf_of(one)
+
+
+async def _left(app: App, scope: Json) -> None:
+    """Ask, and leave after a second."""
+    asked = False
+
+    async def receive() -> Message:
+        nonlocal asked
+        if asked:
+            await anyio.sleep(1)
+            return {"type": "http.disconnect"}
+        asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    await deliver(app, scope, [], receive)

@@ -58,7 +58,21 @@ async def test_words_are_heard_as_they_come_by_all_who_listen(tmp_path: Path) ->
         assert turn.reply is None
         runner.gate.set()
         assert [piece async for piece in deltas] == [" b"]
-        assert [piece async for piece in turn.deltas()] == ["re:", " b"]
+        assert "".join([piece async for piece in turn.deltas()]) == "re: b"
+
+
+async def test_a_finished_turn_keeps_its_text_once(tmp_path: Path) -> None:
+    """Thousands of finished turns are kept; each has its text, not every piece of it. Who listens misses nothing."""
+    gateway = gateway_in(tmp_path)
+    runner = scripted(gateway)
+    runner.say = lambda text: "word " * 200
+    async with running(gateway):
+        turn = await gateway.turns.send(Message(text="b", source="main"))
+        deltas = turn.deltas()
+        first = await anext(deltas)
+        reply = await turn.wait()
+        assert first + "".join([piece async for piece in deltas]) == reply.text
+        assert turn._pieces == [reply.text] and turn._pieces[0] is reply.text
 
 
 async def test_one_turn_at_a_time_in_a_session_and_many_in_many(tmp_path: Path) -> None:

@@ -59,29 +59,34 @@ async def test_a_hit_names_its_entry_by_number_and_its_branch(tmp_path: Path) ->
     assert [rows[hit["number"]] for hit in (gone, here)] == [gone["entry"], here["entry"]]
 
 
-async def test_what_tools_printed_is_counted_and_searched_on_demand(tmp_path: Path) -> None:
-    """Matches in tool results are counted, and returned only on request."""
+@pytest.mark.promise("P49")
+async def test_few_hits_are_followed_by_those_in_other_fields(tmp_path: Path) -> None:
+    """Tool results and other data are searched by themselves if there are few hits, and exactly the given fields on request."""
     async with page(furnished(tmp_path)) as client:
         await settled(client)
         few = await client.get("/v1/view/search", q="zebra")
-        assert few["groups"] == [] and few["matches"] == {"text": 0, "thinking": 0, "tool_input": 0, "tool_result": 1}
+        assert few["matches"] == {"text": 0, "thinking": 0, "tool_input": 0, "tool_result": 1, "other": 0}
+        ((hit,),) = [group["hits"] for group in few["groups"]]
+        assert hit["field"] == "tool_result" and few["unscanned"] == 0
+        only = await client.get("/v1/view/search", q="zebra", **{"in": "text"})
+        assert only["groups"] == [] and only["matches"]["tool_result"] == 1
         assert await searched(client, q="zebra", **{"in": "tool_result"}) == {"sessile": ["pytest: [zebra] failed"]}
         assert await searched(client, q="bash", **{"in": "tool_input"}) == {"sessile": ["[bash]\nls"]}
         assert await searched(client, q="zebra", **{"in": "all"}) == {"sessile": ["pytest: [zebra] failed"]}
+        away = await client.get("/v1/view/search", q="zebra", agent="pi")
+        assert away["groups"] == [] and away["excluded"] == 1
 
 
-async def test_the_time_for_what_tools_printed_is_limited_and_that_is_said(
+async def test_the_time_for_reading_is_limited_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the time for scanning is up, a note says what was not searched."""
+    """When the time for reading is up, the answer says how many sessions were not read."""
     monkeypatch.setattr("sessile.gateway.pages.library_view._SCANNING", -1.0)
-    monkeypatch.setattr("sessile.gateway.pages.library_view._COUNTING", -1.0)
     async with page(furnished(tmp_path)) as client:
         await settled(client)
-        scanned = await client.get("/v1/view/search", q="zebra", **{"in": "tool_result"})
-        counted = await client.get("/v1/view/search", q="zebra")
-    assert scanned["notes"] == ["3 of 3 sessions were not searched: the time was up"]
-    assert "not all tool results were counted" in counted["notes"][0]
+        for query in ({"q": "zebra", "in": "tool_result"}, {"q": "zebra"}):
+            found = await client.get("/v1/view/search", **query)
+            assert found["unscanned"] == 3 and found["groups"] == []
 
 
 async def test_sessions_that_are_named_so_are_told(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_renamed_journal_is_gone_on_with_by_its_own_handle_only(place: Place) 
         put(one, line("a"))
         with pytest.raises(SessionNotFound):
             put(two, line("b"))
-        assert two.failed
+        assert two.failure is not None
         with pytest.raises(SessionNotFound):
             two.close()
     assert one.path == path

@@ -157,7 +157,7 @@ def test_a_crashing_server_loses_nothing_that_was_acknowledged() -> None:
                     acknowledged.append(f"{name}{number}")
                 except StorageFailure as error:
                     failures.append(error)
-                    assert journal.failed
+                    assert journal.failure is not None
                     while True:
                         try:
                             journal.reopen()
@@ -193,10 +193,14 @@ def test_a_server_that_stays_away_is_a_failure_until_the_journal_is_reopened() -
         assert failed.value.hint
         with pytest.raises(StorageFailure):
             put(journal, line("b"))  # fails again without asking the server
-        assert journal.failed
+        assert journal.failure is not None
         server.start()
         with pytest.raises(StorageFailure):
             put(journal, line("c"))  # still fails: the caller has to reopen
+        for promise in (journal.flush, journal.hold, lambda: journal.replace(lambda raw: None)):
+            with pytest.raises(StorageFailure) as again:
+                promise()
+            assert again.value is failed.value
         journal.reopen()
         put(journal, line("d"))
         assert contents(journal) == [line("d")]
@@ -317,7 +321,7 @@ def test_whoever_cannot_find_out_says_that_the_outcome_is_unknown(postgres_url: 
         database.broken, database.meanwhile = "after", lambda: setattr(database, "transact", gone)
         with pytest.raises(OutcomeUnknown):
             put(journal, line("a"))
-        assert journal.failed
+        assert journal.failure is not None
         del database.transact
         journal.reopen()
         assert contents(journal) == [line("a")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -23,16 +24,18 @@ from sessile.core.codec import encode
 from sessile.core.kinds import LEAF_MARKER
 from sessile.core.statistics import by_model, by_project
 from sessile.errors import InvalidQuery
+from sessile.storage import atomic, catch_up
 from sessile.storage import catalog as catalog_file
-from sessile.storage import catch_up
 from sessile.storage.catalog import VERSION, Catalog
 from sessile.storage.catalog_rows import SessionRow
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.filters import SORTS, Filter
 from sessile.storage.memory import MemoryFilesystem
+from sessile.testing.filesystem_contract import put
 from sessions import CWD, FOLDER, answer, append_raw, begun, header, say, snapshot, store_at, write_file
 
 EVERYTHING = Filter(hide=())
+SETTLED = 0.06  # seconds after which a change of a file certainly changes its times
 USAGE = {"input": 10, "output": 5, "cacheRead": 2, "cacheWrite": 1, "totalTokens": 18, "cost": {"total": 0.25}}
 
 
@@ -459,8 +462,9 @@ class Watched(PosixFilesystem):
 
 
 def test_unchanged_files_are_not_opened(tmp_path: Path) -> None:
-    """A second catch-up only checks size, time and inode."""
+    """A second catch-up only checks size, times, inode and device."""
     some_sessions(tmp_path)
+    time.sleep(SETTLED)
     rows_of(tmp_path, depth="index")
     fs = Watched()
     with Catalog(fs, str(tmp_path / "cache"), AGENTS) as catalog:
@@ -472,7 +476,7 @@ def test_unchanged_files_are_not_opened(tmp_path: Path) -> None:
 
 
 def test_a_session_that_grew_is_read_from_where_it_was_left(tmp_path: Path) -> None:
-    """Counting and indexing continue after the bytes that were already read."""
+    """Counting and indexing continue after the bytes that were already read. Those are only compared, by their hash."""
     path = session_at(tmp_path, "s1", *(said(f"e{n}", None, "word " * 1000) for n in range(200)))
     fs = Watched()
     with Catalog(fs, str(tmp_path / "cache"), AGENTS) as catalog:
@@ -480,8 +484,10 @@ def test_a_session_that_grew_is_read_from_where_it_was_left(tmp_path: Path) -> N
         assert fs.bytes > os.stat(path).st_size
         fs.bytes = 0
         append_raw(path, said("new", "e1", "sesame"))
+        (before,) = catalog.list().rows
         catalog.catch_up([place(tmp_path)], depth="index")
-        assert fs.bytes < os.stat(path).st_size / 5
+        assert fs.bytes < os.stat(path).st_size * 1.2
+        assert [row.number for row in catalog.list().rows] == [before.number]
         assert [hit.entry_id for hit in catalog.search("sesame").hits] == ["new"]
         assert facts(catalog, "sesame", "word") == fresh_facts(tmp_path, "sesame", "word")
 
@@ -502,10 +508,103 @@ def test_a_rewritten_session_is_read_anew(tmp_path: Path) -> None:
             )
 
 
+def _edit(path: str, old: str, new: str, more: str = "") -> None:
+    """Edit a file as a program that keeps its inode and its modification time."""
+    before = os.stat(path)
+    with open(path, "r+") as file:
+        file.write(Path(path).read_text().replace(old, new) + more)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert os.stat(path).st_ino == before.st_ino
+
+
+@pytest.mark.promise("P45")
+@pytest.mark.parametrize("more", ["", encode(said("new", "u3", "sesame")).decode() + "\n"])
+@pytest.mark.parametrize(
+    ("old", "new"), [("alpha", "gamma"), ("Named", "Other"), (CWD, CWD[:-1] + "X"), ('"u1"', '"u2"')]
+)
+def test_an_edit_that_restores_the_time_is_noticed(tmp_path: Path, old: str, new: str, more: str) -> None:
+    """Text, title, folder and ids far from the end of a file are read again, whether or not the file has grown."""
+    filler = (said(f"e{n}", "u1", "x" * 900) for n in range(20))
+    path = session_at(tmp_path, "s1", said("u1", None, "alpha"), said("u3", "u1"), *filler, title="Named")
+    time.sleep(SETTLED)
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="index")
+        _edit(path, old, new, more)
+        catalog.catch_up([place(tmp_path)], depth="index")
+        words = ("alpha", "gamma", "Named", "Other", "sesame")
+        assert facts(catalog, *words) == fresh_facts(tmp_path, *words)
+
+
+@pytest.mark.promise("P45")
+def test_an_edit_within_one_tick_of_the_clock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system may give two changes the same time; a file that was just changed is read again the next time."""
+    now = 1_771_237_230_123_456_789
+    monkeypatch.setattr(time, "time_ns", lambda: now)
+    fs = MemoryFilesystem(clock=lambda: now - 1000)
+    atomic.make_folders(fs, "/s/p")
+    put(fs, "/s/p/a.jsonl", encode(header("a")) + b"\n" + encode(said("u1", None, "alpha")) + b"\n")
+    with Catalog(fs, None, AGENTS) as catalog:
+        catalog.catch_up(["/s"], depth="count")
+        fd = fs.open("/s/p/a.jsonl", os.O_RDWR)
+        content = bytes(fs.read(fd, 10_000, 0))
+        fs.truncate(fd, 0)
+        fs.write(fd, content.replace(b"alpha", b"gamma"))
+        fs.close(fd)
+        catalog.catch_up(["/s"], depth="count")
+        assert [row.first_text for row in catalog.list(EVERYTHING).rows] == ["gamma"]
+        now += 10**9
+        assert catalog.catch_up(["/s"], depth="count").changed == 1
+        assert catalog.catch_up(["/s"], depth="count").changed == 0
+
+
+def test_a_file_that_is_only_touched_or_copied_is_not_counted_again(tmp_path: Path) -> None:
+    """Its row stays, with the new time."""
+    path = session_at(tmp_path, "s1", *(said(f"e{n}", None, "word " * 100) for n in range(50)))
+    with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="index")
+        (before,) = catalog.list().rows
+        os.utime(path, ns=(5, 5))
+        catalog.catch_up([place(tmp_path)], depth="index")
+        assert catalog.list().rows == [before._replace(modified_ns=5)]
+        shutil.copy2(path, f"{path}.new")
+        os.replace(f"{path}.new", path)
+        catalog.catch_up([place(tmp_path)], depth="index")
+        assert catalog.list().rows == [before._replace(modified_ns=5)]
+        assert facts(catalog, "word") == fresh_facts(tmp_path, "word")
+
+
+@pytest.mark.promise("P45")
+def test_lines_that_changed_between_counting_and_indexing_are_read_again(tmp_path: Path) -> None:
+    """Words are read later than counts; if the file has changed in between, the counts are not kept."""
+    path = session_at(tmp_path, "s1", *(said(f"e{n}", None, "alpha " * 100) for n in range(50)))
+
+    class Meddled(PosixFilesystem):
+        """Edits the file when it is opened for the second time."""
+
+        def open(self, path: str, flags: int) -> int:
+            if path.endswith("s1.jsonl"):
+                _edit(path, '"role":"user"', '"role":"uxer"')
+            return super().open(path, flags)
+
+    cache = str(tmp_path / "cache")
+    with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="count")
+    time.sleep(SETTLED)
+    with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="count")
+    with Catalog(Meddled(), cache, AGENTS) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="index")
+    append_raw(path, said("new", "e1", "alpha"))
+    with Catalog(PosixFilesystem(), cache, AGENTS) as catalog:
+        catalog.catch_up([place(tmp_path)], depth="index")
+        assert facts(catalog, "alpha") == fresh_facts(tmp_path, "alpha")
+
+
 def test_rows_of_other_places_stay(tmp_path: Path) -> None:
     """One catalog serves many roots; catching up with one does not touch the others."""
     some_sessions(tmp_path / "one")
     some_sessions(tmp_path / "two")
+    time.sleep(SETTLED)
     with Catalog(PosixFilesystem(), str(tmp_path / "cache"), AGENTS) as catalog:
         catalog.catch_up([place(tmp_path / "one"), place(tmp_path / "two")])
         assert len(catalog.list().rows) == 6

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from backports import zstd
 
+from builders import answered, entry, said
 from sessile import Filter, Library, Store
+from sessile.storage.catch_up import Depth, Progress
 from sessile.storage.layout import Source
 from sessile.storage.search import Needle
+from sessions import header
 
 from .test_foreign import CODEX, SESSION, call, result, row
 
@@ -117,3 +122,71 @@ def test_a_file_of_nobody_is_unreadable(home: Path) -> None:
     with library(home) as all_of_them:
         all_of_them.catch_up()
         assert all_of_them.list().hidden["unreadable"] == 1
+
+
+@pytest.mark.parametrize("depth", ["count", "index"])
+def test_progress_never_passes_its_total(home: Path, monkeypatch: pytest.MonkeyPatch, depth: Depth) -> None:
+    """Progress counts the bytes of files, also of packed ones, whose rows are a thousand times larger."""
+    monkeypatch.setattr("sessile.storage.catch_up._BATCH", -1.0)  # every step is reported
+    packed = home / "codex" / "sessions" / "2026" / "05" / "02" / f"rollout-2026-05-02T10-00-00-{SESSION}.jsonl.zst"
+    packed.parent.mkdir()
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "again " * 50_000}]}
+    rows = [
+        *CODEX,
+        *({"type": "response_item", "timestamp": "2026-05-02T10:00:00Z", "payload": said} for _ in range(40)),
+    ]
+    packed.write_bytes(zstd.compress("".join(json.dumps(each) + "\n" for each in rows).encode()))
+    steps: list[Progress] = []
+    with library(home) as all_of_them:
+        all_of_them.catch_up(depth, progress=steps.append)
+    assert len([step for step in steps if step.doing == depth]) > 5
+    assert all(0 <= step.done <= step.total for step in steps)
+    for doing in {step.doing for step in steps}:
+        done = [step.done for step in steps if step.doing == doing]
+        assert done == sorted(done)
+
+
+@pytest.mark.promise("P45")
+def test_what_an_agents_list_no_longer_says_is_forgotten(tmp_path: Path) -> None:
+    """A title from a list is replaced, withdrawn and found again, also if the list keeps its size and time or is deleted."""
+    folder = tmp_path / "claw" / "sessions"
+    folder.mkdir(parents=True)
+    _write(folder / "s1.jsonl", [header("s1", title="Own name"), said("u1", None), answered("a1", "u1")])
+    listed = folder / "sessions.json"
+
+    def write(**names: str) -> None:
+        entries = {f"agent:main:{key}": {"sessionId": key, "displayName": name} for key, name in names.items()}
+        listed.write_text(json.dumps(entries))
+        os.utime(listed, ns=(5, 5))
+
+    sources = [Source("openclaw", str(tmp_path / "claw"), str(folder))]
+    with Library(Store(tmp_path / "own"), sources, cache=str(tmp_path / "cache")) as found:
+
+        def titled() -> tuple[str | None, list[list[str]]]:
+            hits = [found.search(name).titles for name in ("Apple", "Grape", "Own")]
+            return found.list().rows[0].title, [["here"] if paths else [] for paths in hits]
+
+        assert titled() == ("Own name", [[], [], ["here"]])
+        write(s1="Apple")
+        assert titled() == ("Apple", [["here"], [], []])
+        write(s1="Grape")
+        assert titled() == ("Grape", [[], ["here"], []])
+        write(s2="Grape")
+        assert titled() == ("Own name", [[], [], ["here"]])
+        write(s1="Apple")
+        assert titled() == ("Apple", [["here"], [], []])
+        listed.unlink()
+        assert titled() == ("Own name", [[], [], ["here"]])
+
+
+def test_a_name_that_an_entry_gave_counts_more_than_a_list(tmp_path: Path) -> None:
+    """Also if it is the name in the header, and the list comes later."""
+    folder = tmp_path / "claw" / "sessions"
+    folder.mkdir(parents=True)
+    named = entry("session_info", "i1", "u1", name="Own name")
+    _write(folder / "s1.jsonl", [header("s1", title="Own name"), said("u1", None), named, answered("a1", "i1")])
+    sources = [Source("openclaw", str(tmp_path / "claw"), str(folder))]
+    with Library(Store(tmp_path / "own"), sources, cache=str(tmp_path / "cache")) as found:
+        assert found.list().rows[0].title == "Own name"
+        (folder / "sessions.json").write_text(json.dumps({"agent:main:x": {"sessionId": "s1", "displayName": "Apple"}}))
+        assert found.list().rows[0].title == "Own name"

@@ -225,7 +225,7 @@ class TestLatching:
         put(journal, line("a"))
         with pytest.raises(StorageFull) as first:
             put(journal, line("b", "a"))
-        assert journal.failed
+        assert journal.failure
         uses: list[Callable[[], object]] = [
             lambda: put(journal, line("b")),
             journal.hold,
@@ -238,7 +238,7 @@ class TestLatching:
         assert ids(journal.rows()) == ["a"]
         assert len([record for record in caplog.records if PATH in record.message]) == 1
         journal.reopen()
-        assert not journal.failed
+        assert not journal.failure
         put(journal, line("b", "a"))
         journal.close()
         assert content_of(fs) == START + line("a") + b"\n" + line("b", "a") + b"\n"
@@ -277,7 +277,7 @@ class TestLatching:
         one.hold()
         with pytest.raises(SessionBusy):
             put(two, line("a"))
-        assert not two.failed
+        assert not two.failure
         one.release()
         put(two, line("a"))
 
@@ -345,7 +345,7 @@ class TestSyncing:
             thread.join()
             sync()
 
-        journal._commits._sync = sync_while_another_thread_appends
+        journal._sync = sync_while_another_thread_appends  # type: ignore[method-assign]
         first = journal.append([line("a")], unexpected)
         with pytest.raises(SyncFailed):
             journal.commit(first.mark)
@@ -381,7 +381,7 @@ class TestSyncing:
                 during.append(journal.append([line("b")], unexpected).mark)
             sync()
 
-        journal._commits._sync = append_during_sync
+        journal._sync = append_during_sync  # type: ignore[method-assign]
         journal.commit(first.mark)
         assert count(fs, "sync") == 1
         journal.commit(during[0])
@@ -552,7 +552,8 @@ class TestProcesses:
         ready, tell = os.pipe()
 
         def hold() -> None:
-            FileJournal(PosixFilesystem(), path).hold()
+            journal = FileJournal(PosixFilesystem(), path)
+            journal.hold()
             os.write(tell, b"!")
             time.sleep(60)
 
@@ -577,7 +578,8 @@ class TestProcesses:
         ready, tell = os.pipe()
 
         def hold() -> None:
-            FileJournal(PosixFilesystem(), path).hold()
+            journal = FileJournal(PosixFilesystem(), path)
+            journal.hold()
             os.write(tell, b"!")
             time.sleep(60)
 
@@ -592,7 +594,8 @@ class TestProcesses:
     def test_a_system_that_cannot_name_the_holder_says_so(self) -> None:
         """Without /proc the error is the same, but does not name the process."""
         inner = settled(MemoryFilesystem())
-        journal_on(inner).hold()
+        holder = journal_on(inner)
+        holder.hold()
         fs = FaultyFilesystem(inner, plan=[Fail(errno.ENOENT, on={"lock_holder"})])
         with pytest.raises(SessionBusy, match="another process"):
             put(journal_on(fs), line("a"))
@@ -846,7 +849,7 @@ def test_revising_with_an_error_of_the_storage_is_not_taken_for_one_of_the_journ
     with pytest.raises(SessileError) as caught:
         journal.append([line("a")], revise)
     assert caught.value.path == "/elsewhere"
-    assert not journal.failed
+    assert not journal.failure
 
 
 class TestNewsAcrossARewrite:
@@ -951,7 +954,7 @@ class TestTelling:
         journal = journal_on(FaultyFilesystem(inner, plan=[Always(cut, on={"fstat"})]))
         with pytest.raises(StorageFailure, match="keeps writing") as caught:
             put(journal, line("a"))
-        assert caught.value.path == PATH and journal.failed
+        assert caught.value.path == PATH and journal.failure
 
 
 class TestNamesAreDurable:

@@ -95,7 +95,7 @@ class TestEmptied:
         journal._fs = FaultyFilesystem(fs, plan=[Meddle(lambda: cut(fs, 0), on={"fstat"})])
         with pytest.raises(SessionNotFound) as caught:
             journal.append([OURS], always(OURS))
-        assert caught.value.path == PATH and journal.failed
+        assert caught.value.path == PATH and journal.failure
         assert content_of(fs) == b""
 
     @pytest.mark.promise("P14")
@@ -135,7 +135,7 @@ class TestFailing:
         journal._fs = FaultyFilesystem(fs, plan=[glue, Fail(errno.ENOSPC, on={"write"}, at=2)])
         with pytest.raises(StorageFull) as caught:
             put(journal, OURS)
-        assert caught.value.path == PATH and journal.failed
+        assert caught.value.path == PATH and journal.failure
 
     def test_a_write_that_stores_nothing_takes_nothing_of_others_back(self) -> None:
         """No byte that another program wrote is removed."""
@@ -165,7 +165,7 @@ class TestFailing:
         journal._fs = FaultyFilesystem(fs, plan=[Fail(errno.EIO, on={"fstat"})])
         with pytest.raises(StorageFailure):
             put(journal, OURS)
-        assert journal.failed
+        assert journal.failure
         assert content_of(fs) == START + OURS + b"\n"
 
 

@@ -223,7 +223,7 @@ def test_a_terminal_cannot_name_a_file_elsewhere(terminal: str, name: str) -> No
     assert Layout("/r", "/c").breadcrumb(terminal) == f"/r/terminal-sessions/{name}"
 
 
-def test_only_visible_names_that_end_in_jsonl_are_sessions() -> None:
-    """Drafts, temporary files, originals and hidden files are not listed."""
+def test_only_visible_names_that_end_in_jsonl_or_draft_are_sessions() -> None:
+    """Temporary files, originals and hidden files are not listed."""
     names = ["a.jsonl", ".a.jsonl.x.tmp", ".hidden.jsonl", "a.draft", "a", "a.jsonl.invalid-1", "A.JSONL"]
-    assert session_files(names) == ["a.jsonl"]
+    assert session_files([*names, ".b.draft", "b.draft.1"]) == ["a.jsonl", "a.draft"]

@@ -465,7 +465,7 @@ class TestDiskUse:
         assert (use.sessions, use.drafts, use.blobs, use.originals, use.deletions, use.links) == (1, 1, 1, 1, 1, 1)
         assert use.session_bytes == os.path.getsize(made.path)
         assert use.draft_bytes == os.path.getsize(draft_path(draft.path))
-        assert (use.artifacts_bytes, use.blob_bytes, use.other_bytes) == (100, 4, 7)
+        assert (use.artifacts_bytes, use.blob_bytes, use.history_bytes, use.other_bytes) == (100, 4, 7, 0)
         assert use.cache_bytes >= 6
         assert use.trash_bytes > 0
         assert use.originals_bytes > 0

@@ -81,7 +81,8 @@ def test_a_fork_is_published_even_if_its_source_is_a_draft(tmp_path: Path) -> No
         say(draft, "question")
         with draft.fork() as fork:
             assert told(fork) == ["question"]
-            assert [info.id for info in store.list(CWD)] == [fork.id]
+            assert {info.id: info.draft for info in store.list(CWD)} == {draft.id: True, fork.id: False}
+            assert fork.header["parentSession"] == draft.path.replace(".draft", ".jsonl")
 
 
 @pytest.mark.mission("X24")
@@ -296,7 +297,7 @@ def test_a_draft_moves_as_a_draft(tmp_path: Path) -> None:
     with store.create(CWD) as session:
         say(session, "question")
         session.move_to("/other")
-        assert store.list_all() == []
+        assert [(info.path, info.cwd, info.draft) for info in store.list_all()] == [(session.path, "/other", True)]
         answer(session, "answer")
         assert os.path.dirname(session.path).endswith("--other--")
         assert "previousSessionFiles" not in session.header

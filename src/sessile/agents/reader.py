@@ -17,7 +17,7 @@ from sessile.core.digest import FIRST_TEXT, shown
 from sessile.core.kinds import LABEL, LEAF_MARKER, MARKER, MARKERS, MESSAGE, STATE, TITLE
 from sessile.core.lines import MAX_LINE, Finding, Head, Item, Line, Scanner
 from sessile.errors import NotASession, storage_failure, storage_failures
-from sessile.storage.base import Filesystem, Row, Stat
+from sessile.storage.base import Filesystem, Row, Stamp, Stat, stamp_of
 from sessile.storage.formats import Record
 from sessile.storage.head import Glance, starts_native
 from sessile.storage.index import NOWHERE, IndexDamaged, Place, RowIndex, key_of
@@ -157,7 +157,7 @@ class ForeignReader(JournalReader):
             raise storage_failure(error, self.path, "open the session") from error
         self._begin(fd)
 
-    def _size_by_name(self, identity: int) -> int | None:
+    def _stat_by_name(self, identity: int) -> Stat | None:
         return None  # a compressed file has another size than its rows
 
     def _is_replaced(self) -> bool:
@@ -193,15 +193,23 @@ class ForeignReader(JournalReader):
         super()._forget_index(distrust=distrust)
         self._translator = self.format.translator()
 
-    def _load_index(self) -> RowIndex | None:
-        index = super()._load_index()
-        if index is not None:
-            self._translator = self.format.translator(index.extra)
+    def _load_index(self, stamp: Stamp) -> RowIndex | None:
+        index = super()._load_index(stamp)
+        if index is None:
+            return None
+        name, saved = index.extra if isinstance(index.extra, list) and len(index.extra) == 2 else (None, None)
+        if name != self.format.name:  # more rows may show that the file is another agent's than its first rows did
+            index.close()
+            return None
+        self._translator = self.format.translator(saved)
         return index
 
-    def _save_index(self) -> None:
-        self._index.extra = self._translator.saved()
-        super()._save_index()
+    def _save_index(self, *, closing: bool = False) -> None:
+        self._index.extra = [self.format.name, self._translator.saved()]
+        super()._save_index(closing=closing)
+
+    def _unindexed(self) -> JournalReader:
+        return ForeignReader(self._fs, self.path, self.agent)
 
     def _take(self, index: RowIndex, line: Line, report: Callable[[Finding], None]) -> None:
         for known in self._translator.take(line):
@@ -242,7 +250,8 @@ class ForeignReader(JournalReader):
     def entries(self) -> Iterator[tuple[Row, Entry]]:
         """Yield every entry with its row, in file order. The same pass over the file builds the index."""
         self._forget_index()
-        index, size = self._index, self._stat().st_size
+        index, self._stamp = self._index, stamp_of(self._stat())
+        size = self._stamp.size
 
         def look(entry_id: str) -> bytes | None:  # an entry refers only to earlier rows
             number = index.find(entry_id)
@@ -251,6 +260,7 @@ class ForeignReader(JournalReader):
 
         scanner = self._scanner(0)
         for chunk in self._chunks(0, size):
+            index.note(scanner.offset, chunk)
             for item in scanner.feed(chunk):
                 if isinstance(item, Finding):
                     index.report(item)

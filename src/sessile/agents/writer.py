@@ -20,6 +20,7 @@ from sessile.agents.reader import ForeignReader
 from sessile.core.codec import decode
 from sessile.core.lines import Line
 from sessile.errors import LeafMoved, SessionNotFound, StorageFailure, storage_failures
+from sessile.storage import log
 from sessile.storage.base import Appended, Filesystem, Revise, Row
 
 _SPEAKERS = ("user", "assistant", "toolResult")
@@ -61,10 +62,6 @@ class RowsJournal(ForeignReader, ABC):
     def _write(self, choose: Choose) -> Sequence[Entry]:
         """Take the lock, write the chosen entries as rows, and return them."""
 
-    @abstractmethod
-    def flush(self) -> None:
-        """Make all written rows durable."""
-
     def set_title(self, name: str, *, automatic: bool, current: str | None) -> bool:
         """Name the session as the agent does; return whether it was set. An automatic name never replaces another."""
         raise unsupported(self.agent, "titles", self.path, "title")
@@ -81,9 +78,9 @@ class RowsJournal(ForeignReader, ABC):
         """Forget what the writer remembers about the file."""
 
     @property
-    def failed(self) -> bool:
-        """Whether an error is latched."""
-        return self._failure is not None
+    def failure(self) -> StorageFailure | None:
+        """The latched error, if any."""
+        return self._failure
 
     def reopen(self) -> None:
         """Start again after a failure, with the file that has this path now."""
@@ -140,6 +137,15 @@ class RowsJournal(ForeignReader, ABC):
     def commit(self, mark: Any) -> None:
         """Do nothing: an append is durable when it returns."""
 
+    def flush(self) -> None:
+        """Make all written rows durable. Raise if it may be incomplete."""
+        with self._mutex:
+            self._check_usable()
+            self._latched(self._sync)
+
+    def _sync(self) -> None:
+        """Make all written rows durable. Most agents' writers do that with every append."""
+
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> NoReturn:
         """Raise: rows of another program's file are never changed."""
         raise unsupported(self.agent, "way to edit messages", self.path)
@@ -155,7 +161,9 @@ class RowsJournal(ForeignReader, ABC):
         try:
             return call()
         except StorageFailure as error:
-            self._failure = error
+            if self._failure is None:
+                self._failure = error
+                log.error("writing to %s failed: %s", self.path, error.message)
             raise
 
     def _check_there(self) -> None:

@@ -22,6 +22,7 @@ from sessile.core.ids import is_plain_id
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, NotASession, Refused, SessionNotFound
 from sessile.render.wording import many
+from sessile.storage import drafts
 from sessile.storage.filters import Filter
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def located(app: App, address: Address) -> str:
     """Return the file of a session; a path needs no catalog."""
     if is_path(address.session):
         path = os.path.abspath(os.path.join(app.here, os.path.expanduser(address.session)))
+        path = drafts.located(app.store.fs, path)
         if os.path.lexists(path):
             return _plain_file(path)
         if sub_agent(address.session) is None:
@@ -134,14 +136,18 @@ def _plain_file(path: str) -> str:
     return target
 
 
-def damage(app: App, session: Session) -> int:
-    """Print the findings of a session and return the exit code."""
+def damage(app: App, session: Session, *, bridged: bool = False) -> int:
+    """Print the findings of a session and return the exit code. `bridged` is whether missing parents were passed over."""
     findings = session.findings
     if not findings:
         return 0
     again = f"{app.command} check {handle(app, session.id, session.path)}"
+    across = f"read across the gap: {app.command} context {handle(app, session.id, session.path)} --bridge"
+    if bridged and written_by(session) is None:
+        across = f"connect it for good: {app.command} repair {handle(app, session.id, session.path)} --bridge"
     for finding in findings[:_LISTED]:
-        app.out.note(f"note: {finding.detail} – {again}")
+        do = across if finding.code == "missing_parent" else again
+        app.out.note(f"note: {finding.detail} – {do}")
     if len(findings) > _LISTED:
         # If there are very many, the last finding only says that there are more.
         least = "at least " if findings[-1].code == "more" else ""
@@ -157,8 +163,8 @@ def handle(app: App, session_id: str | None, path: str, *, whole: bool = False) 
 
 
 def name_of(session: Session) -> str:
-    """Return the title of a session, made visible."""
-    return visible_line(session.title or "(no title)")
+    """Return the title of a session, made visible, with a mark for a draft."""
+    return ("(draft) " if session.is_draft else "") + visible_line(session.title or "(no title)")
 
 
 def written_by(session: Session) -> str | None:
@@ -242,8 +248,9 @@ def choose(app: App) -> str:
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up("count", progress=progress)
     listing = app.library.list(Filter(project=app.here, limit=_OFFERED))
+    elsewhere = app.library.list(Filter(limit=0)).total - listing.total
     if not listing.rows:
-        listing = app.library.list(Filter(limit=_OFFERED))
+        listing, elsewhere = app.library.list(Filter(limit=_OFFERED)), 0
         if listing.rows:
             app.out.note("no sessions in this folder; these are the newest of all folders")
     rows = listing.rows
@@ -254,6 +261,9 @@ def choose(app: App) -> str:
     _offer(app, rows)
     if listing.total > len(rows):
         app.out.note(f"… {listing.total - len(rows):,} more. Show: {app.command} ls")
+    if elsewhere:
+        app.out.note(f"… {elsewhere:,} in other folders. Show: {app.command} ls")
+    app.out.hidden(listing.hidden, f"{app.command} ls -A")
     return _answer(rows)
 
 

@@ -1,33 +1,45 @@
 """Cleanup: disk usage, pruning, the trash, and copies of sessions that their agent is about to delete.
 
 Destructive verbs show what they would do and act only with --apply. Removed files go to the trash of the store, from where
-`undo` restores them; only `trash empty --apply` deletes permanently.
+`undo` restores them; only `trash empty --apply` and `erase`, which asks, delete permanently.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sessile.agents.base import DAY
 from sessile.cli.arguments import SESSION, addresses, located
-from sessile.cli.command import App, verb
+from sessile.cli.command import App, load_settings, verb
 from sessile.cli.listing import SOON, say_problem
 from sessile.cli.output import Cell, Column, size_of
 from sessile.core.dates import parse_span
-from sessile.errors import Ambiguous, Invalid, NotFound, Refused, SessileError
+from sessile.core.visible import visible_line
+from sessile.errors import Ambiguous, Invalid, NotFound, Refused, SessileError, SessionNotFound
 from sessile.render.wording import many
 from sessile.storage.filters import Filter
-from sessile.storage.layout import Source
+from sessile.storage.layout import Source, stem_of
 from sessile.storage.trash import Deletion
 from sessile.upkeep.disk import Trashed, disk_usage, empty_trash, plan_empty_trash, trash_contents, undo_last
 from sessile.upkeep.keep import Keeper, Kept, expiring
 from sessile.upkeep.prune import PrunePlan, PruneRule, apply_prune, plan_prune
-from sessile.upkeep.sweep import apply_blob_sweep, plan_blob_sweep
+from sessile.upkeep.sweep import (
+    FilePlan,
+    apply_blob_sweep,
+    apply_file_plan,
+    plan_blob_sweep,
+    plan_leftovers,
+    plan_originals,
+)
+
+if TYPE_CHECKING:
+    from sessile.erase import Erasure
 
 _KINDS = {
     "sessions": "session_bytes",
@@ -37,8 +49,17 @@ _KINDS = {
     "originals": "originals_bytes",
     "kept": "kept_bytes",
     "trash": "trash_bytes",
-    "cache": "cache_bytes",
-    "other": "other_bytes",
+    "catalog": "catalog_bytes",
+    "indexes": "index_bytes",
+    "prompt history": "history_bytes",
+    "unfinished turns": "turns_bytes",
+    "gateway": "gateway_bytes",
+    "workspaces": "workspaces_bytes",
+    "settings and notes": "state_bytes",
+    "files set aside": "copies_bytes",
+    "being written": "temporary_bytes",
+    "left by dead processes": "leftover_bytes",
+    "unknown files": "other_bytes",
 }
 _LARGEST = 10
 _SPARED = {"recent": "used within the last day"}  # descriptions of reasons that need more than a word
@@ -64,6 +85,7 @@ def du_verb(app: App, orphans: bool) -> int:
         app.out.document("du/1", items, store=usage._asdict(), total=usage.total)
         return 0
     rows = [(kind, getattr(usage, member)) for kind, member in _KINDS.items()]
+    rows.append(("other caches", usage.cache_bytes - usage.catalog_bytes - usage.index_bytes))
     rows += [("orphaned blobs", usage.orphan_blob_bytes)] if usage.orphan_blob_bytes is not None else []
     app.out.note(app.tilde(app.store.name), "strong")
     app.out.table(
@@ -73,6 +95,8 @@ def du_verb(app: App, orphans: bool) -> int:
             [Cell(size_of(usage.total), "strong", str(usage.total)), Cell("total", "strong")],
         ],
     )
+    for path in usage.other_paths:
+        app.out.note(f"unknown: {visible_line(app.tilde(path))}")
     if largest:
         app.out.note("")
         app.out.note("largest sessions of all agents", "strong")
@@ -96,6 +120,8 @@ def du_verb(app: App, orphans: bool) -> int:
     "sessile prune 6513 --apply              one session; same as sessile rm 6513 --apply",
     "sessile prune --agent claude --older-than 90d --apply   sessions of another agent",
     "sessile prune --blobs                   unreferenced blobs",
+    "sessile prune --originals               replaced files older than 30 days, or more than ten of a session",
+    "sessile prune --leftovers               temporary files of dead processes",
     name="prune",
 )
 @click.argument("sessions", type=SESSION, nargs=-1)
@@ -109,6 +135,8 @@ def du_verb(app: App, orphans: bool) -> int:
 @click.option("--keep", type=click.IntRange(0), default=0, metavar="N", help="Keep the newest N.")
 @click.option("--recent", is_flag=True, help="Include named sessions that were used within the last day.")
 @click.option("--blobs", is_flag=True, help="Prune unreferenced blobs instead of sessions.")
+@click.option("--originals", is_flag=True, help="Prune files that repairs and edits have replaced, instead.")
+@click.option("--leftovers", is_flag=True, help="Prune temporary files that dead processes left, instead.")
 @click.option("--apply", is_flag=True, help="Do it; otherwise only show.")
 def prune_verb(
     app: App,
@@ -121,6 +149,8 @@ def prune_verb(
     keep: int,
     recent: bool,
     blobs: bool,
+    originals: bool,
+    leftovers: bool,
     apply: bool,
 ) -> int:
     """Move sessions to the trash of your store: your own, or those of another agent.
@@ -128,8 +158,16 @@ def prune_verb(
     Pinned and open sessions are always skipped. Sessions used within the last day are skipped unless you name them and
     pass --recent.
     """
+    if blobs + originals + leftovers > 1:
+        raise Invalid("--blobs, --originals and --leftovers exclude each other", hint="pass one of them")
     if blobs:
         return _sweep(app, apply)
+    if originals:
+        rules = load_settings(app).config.originals
+        age, copies = rules.prune_after_ms / 1000, rules.max_copies
+        return _sweep_files(app, plan_originals(app.store, older_than=age, copies=copies), "original", apply)
+    if leftovers:
+        return _sweep_files(app, plan_leftovers(app.store), "leftover", apply)
     if agent is not None and sessions:
         raise Invalid("--agent cannot be combined with sessions", hint="pass either sessions or --agent")
     named = [located(app, address) for address in addresses(sessions)] if sessions else None
@@ -255,6 +293,32 @@ def _sweep(app: App, apply: bool) -> int:
     return 0 if plan.orphans else 1
 
 
+def _sweep_files(app: App, plan: FilePlan, what: str, apply: bool) -> int:
+    done = apply_file_plan(app.store, plan, f"{what}s") if apply else None
+    token = done.deletion.token if done is not None and done.deletion is not None else None
+    if app.json:
+        items = ({"path": item.path, "size": item.size, "why": item.why} for item in plan.items)
+        app.out.document("prune.files/1", items, bytes=plan.bytes, stay=plan.stay, applied=apply, token=token)
+        return 0 if plan.items else 1
+    app.out.table(
+        [Column("size", right=True), Column("why"), Column("path", wide=True)],
+        (
+            [Cell(size_of(item.size), value=str(item.size)), Cell(item.why), Cell(app.tilde(item.path))]
+            for item in plan.items
+        ),
+    )
+    files = f"{many(len(plan.items), what)}, {size_of(plan.bytes)}"
+    if not plan.items:
+        app.out.note("nothing to prune")
+    elif done is None:
+        app.out.note(f"{files} would be moved to the trash. Do it: --apply")
+    elif token is not None:
+        app.out.note(f"{files} moved to the trash. Undo: {app.command} undo")
+    for path, why in () if done is None else done.refused:
+        app.out.note(f"skipped: {app.tilde(path)}: {why}")
+    return 0 if plan.items else 1
+
+
 @verb(
     "sessile trash                            list the trash",
     "sessile trash restore TOKEN              restore a deletion",
@@ -356,6 +420,78 @@ def _undo(app: App, number: int) -> Iterator[Deletion]:
                 raise
             app.out.note(f"only {many(count, 'deletion')} undone: the trash is empty")
             return
+
+
+@verb(
+    "sessile erase 6513          show what would be erased, and ask",
+    "sessile erase 6513 --yes    do not ask",
+    name="erase",
+)
+@click.argument("session", type=SESSION)
+@click.option("-y", "--yes", is_flag=True, help="Erase without asking.")
+def erase_verb(app: App, session: str, yes: bool) -> int:
+    """Erase a session of your store for good: nothing can restore it.
+
+    Its journal, drafts and artifacts are removed, copies that were kept when it was changed or deleted, blobs that nothing
+    else uses, its prompts in the history, and what caches and the gateway know about it. A note without content stays.
+    """
+    path = _erasable(app, session)
+    plan = app.library.erase(path)
+    if not app.json:
+        _print_erasure(app, plan)
+    if app.json and not yes:
+        _document_erasure(app, plan)
+        return 0
+    if not yes:
+        if not app.out.is_terminal or not sys.stdin.isatty():
+            hint = "check the plan, then pass --yes"
+            raise Refused("nothing was erased: it was not confirmed", path=plan.path, hint=hint)
+        if not click.confirm(f"Erase {many(len(plan.parts), 'file')} for good?", default=False, err=True):
+            app.out.note("nothing was erased")
+            return 1
+    done = app.library.erase(path, confirm=True)
+    if app.json:
+        _document_erasure(app, done)
+    else:
+        app.out.note(f"erased: {many(len(done.parts), 'file')}, {size_of(done.bytes)}")
+    return 0
+
+
+def _erasable(app: App, session: str) -> str:
+    """Return the path of a session, or its id if it is in the trash."""
+    (address,) = addresses((session,))
+    try:
+        return located(app, address)
+    except SessionNotFound:
+        deleted = {
+            path for item in trash_contents(app.store) for path in item.paths if address.session in stem_of(path)
+        }
+        if len(deleted) != 1:
+            raise
+        return deleted.pop()
+
+
+def _document_erasure(app: App, plan: Erasure) -> None:
+    items = (part._asdict() for part in plan.parts)
+    about = {"id": plan.session_id, "path": plan.path, "bytes": plan.bytes, "prompts": plan.prompts}
+    app.out.document("erase/1", items, **about, shared_blobs=plan.shared_blobs, forks=plan.forks, erased=plan.done)
+
+
+def _print_erasure(app: App, plan: Erasure) -> None:
+    app.out.table(
+        [Column("size", right=True), Column("what"), Column("path", wide=True)],
+        (
+            [Cell(size_of(part.bytes), value=str(part.bytes)), Cell(part.what), Cell(app.tilde(part.path))]
+            for part in plan.parts
+        ),
+    )
+    if plan.prompts:
+        app.out.note(f"{many(plan.prompts, 'prompt')} in the history")
+    if plan.shared_blobs:
+        app.out.note(f"{many(plan.shared_blobs, 'blob')} will stay: other sessions use them")
+    for fork in plan.forks:
+        app.out.note(f"a fork will stay, with copies of its text: {visible_line(app.tilde(fork))}")
+    app.out.note(f"{size_of(plan.bytes)} in all. This cannot be undone.")
 
 
 # -- keep

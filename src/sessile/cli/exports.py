@@ -219,7 +219,7 @@ def secrets_verb(app: App, sessions: tuple[str, ...], personal: bool, **options:
                 skipped += bool(damage(app, named.session))
     else:
         wanted = chosen(app, **options)
-        catch_up(app, wanted, counts=False)
+        catch_up(app)
         listing = app.library.list(wanted)
         hidden = listing.hidden
         with app.out.progress("Searching for secrets") as progress:

@@ -18,6 +18,7 @@ from sessile.cli.output import Cell, Column, Step
 from sessile.config import Config
 from sessile.core.diagnosis import Problem
 from sessile.core.visible import visible_line
+from sessile.erase import pending
 from sessile.errors import Refused, SessileError
 from sessile.gateway.conversations.doctor import Advice, Patient, examine_conversations
 from sessile.gateway.conversations.inbound import agent_workspace, routing_of
@@ -27,6 +28,7 @@ from sessile.render.styled import Style
 from sessile.render.wording import many
 from sessile.storage.filters import Filter
 from sessile.upkeep.check import Report, check, plan_repair, repair
+from sessile.upkeep.sweep import leftovers
 
 _STYLES: dict[str, Style] = {"damage": "failed", "warning": "tool", "note": "dim"}
 _GLYPHS = {"damage": "✗", "warning": "!", "note": "·"}
@@ -41,16 +43,20 @@ _GLYPHS = {"damage": "✗", "warning": "!", "note": "·"}
 @click.argument("sessions", type=SESSION, nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All sessions of all agents; print damaged ones only.")
 def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
-    """Read sessions from end to end and report damage. Indexes are not used, and nothing is written."""
+    """Read sessions from end to end and report damage. Caches are not used, but compared: a wrong one is removed."""
     checker = _Checker(app)
     reports = checker.reports(_paths_of(app, sessions, everything))
     if app.json:
-        app.out.document("check/1", map(_described, reports), failed=checker.failed)
+        more = {"leftovers": [advice.where for advice in _leftovers(app)]} if everything else {}
+        app.out.document("check/1", map(_described, reports), failed=checker.failed, **more)
     else:
         for report in reports:
             _print_report(app, report, quiet=everything)
+        for advice in _leftovers(app) if everything else ():
+            _print(app, advice)
         unread = f", {len(checker.failed):,} unreadable" if checker.failed else ""
-        app.out.note(f"{many(checker.read, 'session')} checked, {checker.damaged:,} damaged{unread}")
+        wrong = f", {many(checker.wrong_caches, 'wrong cache')} removed" if checker.wrong_caches else ""
+        app.out.note(f"{many(checker.read, 'session')} checked, {checker.damaged:,} damaged{unread}{wrong}")
     return checker.code
 
 
@@ -58,7 +64,7 @@ class _Checker:
     """Checks sessions one after the other; an unreadable one is recorded and does not stop it."""
 
     def __init__(self, app: App) -> None:
-        self.read = self.damaged = 0
+        self.read = self.damaged = self.wrong_caches = 0
         self.code = 0
         self.failed: list[dict[str, Any]] = []
         self._app = app
@@ -67,11 +73,12 @@ class _Checker:
         """Yield a report on each readable session."""
         for path in paths:
             try:
-                report = check(self._app.store, path)
+                report = check(self._app.store, path, library=self._app.library)
             except SessileError as error:
                 self._fail(path, error)
                 continue
             self.read += 1
+            self.wrong_caches += _has_wrong_cache(report)
             if not report.ok:
                 self.damaged += 1
                 self.code = max(self.code, DAMAGED)
@@ -98,7 +105,7 @@ def _paths_of(app: App, sessions: tuple[str, ...], everything: bool) -> Iterator
 
 
 def _print_report(app: App, report: Report, *, quiet: bool) -> None:
-    if quiet and report.ok:
+    if quiet and report.ok and not _has_wrong_cache(report):
         return
     app.out.line(visible_line(report.path), "strong")
     app.out.note(f"{many(report.entries, 'entry')}, {report.bytes_accounted:,} of {report.size:,} bytes accounted for")
@@ -106,7 +113,22 @@ def _print_report(app: App, report: Report, *, quiet: bool) -> None:
         app.out.note("rows: " + ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in report.rows.items()))
     _print_problems(app, report.problems)
     if report.repairable:
-        app.out.note(f"repair it (the original file is kept): {_next_step(app, report)}")
+        kept = "" if report.ok else " (the original file is kept)"
+        app.out.note(f"repair it{kept}: {_next_step(app, report)}")
+    if report.gaps:
+        name = handle(app, report.id, report.path, whole=True)
+        app.out.note(f"{_gaps(report)}. Read across the gap: {app.command} context {name} --bridge")
+        if report.agent is None:
+            app.out.note(f"connect it for good (the original file is kept): {app.command} repair {name} --bridge")
+
+
+def _gaps(report: Report) -> str:
+    """Return how many entries have lost the history before them."""
+    return f"the history ends at {many(report.gaps, 'entry')} whose parent is missing"
+
+
+def _has_wrong_cache(report: Report) -> bool:
+    return any(problem.kind == "wrong_cache" for problem in report.problems)
 
 
 def _print_problems(app: App, problems: Iterable[Problem]) -> None:
@@ -149,26 +171,38 @@ def _described(report: Report) -> dict[str, Any]:
 @verb(
     "sessile repair webhook          show what would be done",
     "sessile repair webhook --apply  repair it; the original file is kept",
+    "sessile repair webhook --bridge --apply         connect entries whose parent is missing, too",
     "sessile repair old.jsonl --apply --in-place",
     name="repair",
 )
 @click.argument("session", type=SESSION)
 @click.option("--apply", is_flag=True, help="Do it; otherwise only show.")
 @click.option("--in-place", is_flag=True, help="Allow a file of another agent.")
-def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
-    """Repair a damaged session. Readable lines stay byte for byte, nothing is made up, and the original file is kept."""
+@click.option(
+    "--bridge/--unbridge",
+    default=None,
+    help="Connect an entry whose parent is missing to the nearest earlier entry, or remove such bridges.",
+)
+def repair_verb(app: App, session: str, apply: bool, in_place: bool, bridge: bool | None) -> int:
+    """Repair a damaged session. Readable lines stay byte for byte, nothing is made up, and the original file is kept.
+
+    A draft that no process writes any more is published.
+
+    A missing parent ends the history of a session. With --bridge the entry gets the nearest earlier entry as its parent. Its
+    line keeps the missing parent, so that --unbridge can restore it.
+    """
     path = located(app, one(session))
-    plan = plan_repair(app.store, path)
+    plan = plan_repair(app.store, path, bridge=bridge)
     if apply and plan.changes and not in_place and not app.store.layout.owns(path):
         raise Refused("this file is not in your store", path=path, hint="pass --in-place if no agent is using it")
-    done = repair(app.store, path, in_place=in_place) if apply else None
+    done = repair(app.store, path, in_place=in_place, bridge=bridge) if apply else None
     if app.json:
         steps = ({**step.problem._asdict(), "action": step.action} for step in plan.steps)
         original = None if done is None else done.original
         app.out.document(
             "repair/1",
             steps,
-            path=path,
+            path=path if done is None else done.path,
             applied=apply,
             changes=plan.changes,
             dropped=plan.dropped_bytes,
@@ -188,11 +222,17 @@ def repair_verb(app: App, session: str, apply: bool, in_place: bool) -> int:
     if not plan.changes:
         app.out.note("nothing to repair")
     elif done is None:
-        app.out.note(f"{many(plan.dropped_bytes, 'byte')} would be moved out of the session. Do it: --apply")
+        dropped = many(plan.dropped_bytes, "byte")
+        app.out.note(
+            f"{dropped} would be moved out of the session. Do it: --apply" if plan.dropped_bytes else "Do it: --apply"
+        )
     else:
-        app.out.line(visible_line(path))
+        app.out.line(visible_line(done.path))
         app.out.note(f"{many(done.kept_entries, 'entry')} kept, {done.salvaged:,} recovered from damaged lines")
-        app.out.note(f"original file: {done.original}")
+        if done.original is not None:
+            app.out.note(f"original file: {done.original}")
+    if bridge is None and any(step.problem.kind == "missing_parent" for step in plan.steps):
+        app.out.note("the history ends where a parent is missing. Connect it to the entry before it: --bridge")
     return 0
 
 
@@ -228,7 +268,9 @@ def doctor_verb(app: App, sessions: tuple[str, ...], key: str | None, named: str
     found = [] if sessions else [*_environment(app), *_conversations(app, named)]
     checker = _Checker(app)
     reports = list(checker.reports(_suspects(app, sessions)))
-    found += [_advice(app, report) for report in reports if not report.ok or sessions]
+    found += [
+        _advice(app, report) for report in reports if not report.ok or report.gaps or sessions or _is_left(report)
+    ]
     return _print_advice(app, found, checker, reports)
 
 
@@ -261,17 +303,28 @@ def _print(app: App, advice: Advice) -> None:
 
 
 def _suspects(app: App, sessions: tuple[str, ...]) -> Iterator[str]:
-    """Yield the named sessions; without names, those that are unreadable or have findings in the catalog."""
+    """Yield the named sessions; without names, drafts and those that are unreadable or have findings in the catalog."""
     if sessions:
         yield from _paths_of(app, sessions, everything=False)
         return
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up("count", progress=progress)
     rows = app.library.list(Filter(hide=())).rows
-    unreadable = (row.path for row in rows if row.format is None or not _can_be_read(app, row.path))
-    yield from dict.fromkeys(
-        [*unreadable, *(row.path for row in app.library.list(Filter(has=("finding",), hide=())).rows)]
-    )
+    unreadable = (row.path for row in rows if row.format is None or row.draft or not _can_be_read(app, row.path))
+    # Where a line is missing, the entry before it has no child: only sessions with branches can have lost one.
+    branched = app.library.list(Filter(has=("branch",), hide=())).rows
+    cut = (row.path for row in branched if row.format == "native" and _is_cut(app, row.path))
+    found = (row.path for row in app.library.list(Filter(has=("finding",), hide=())).rows)
+    yield from dict.fromkeys([*unreadable, *found, *cut])
+
+
+def _is_cut(app: App, path: str) -> bool:
+    """Return whether the parent of an entry is missing; the index of the session knows."""
+    try:
+        with app.store.open(path, readonly=True) as session:
+            return any(finding.code == "missing_parent" for finding in session.findings)
+    except SessileError:
+        return True  # the check says why
 
 
 def _can_be_read(app: App, path: str) -> bool:
@@ -280,7 +333,19 @@ def _can_be_read(app: App, path: str) -> bool:
     return in_database or os.access(path, os.R_OK)
 
 
+def _is_left(report: Report) -> bool:
+    """Return whether a draft has entries, but no writer any more."""
+    return report.entries > 0 and any(problem.kind == "draft" for problem in report.problems)
+
+
 def _advice(app: App, report: Report) -> Advice:
+    if report.ok and _is_left(report):
+        left = f"{report.path} is a draft without a writer: {many(report.entries, 'entry')} that other programs do not list"
+        return Advice("session", "warning", left, report.path, f"{_next_step(app, report)} --apply")
+    if report.ok and report.gaps:
+        verb_name = "repair" if report.agent is None else "context"
+        do = f"{app.command} {verb_name} {handle(app, report.id, report.path, whole=True)} --bridge"
+        return Advice("session", "warning", f"{report.path}: {_gaps(report)}", report.path, do)
     if report.ok:
         return Advice("session", "note", f"{report.path} is OK: {many(report.entries, 'entry')}", report.path, "")
     what = report.summary or next(p.message for p in report.problems if p.severity == "damage")
@@ -299,6 +364,23 @@ def _environment(app: App) -> Iterator[Advice]:
         total = app.library.list(Filter(below=[source.sessions], hide=())).total
         files = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
         yield Advice("folder", "note", files, source.sessions, "")
+    yield from _leftovers(app)
+    for path in pending(app.store):
+        what = f"erasing a session was interrupted; {path} says what is left"
+        yield Advice("erasure", "warning", what, path, "the next command that writes continues; or erase it again")
+
+
+def _leftovers(app: App) -> Iterator[Advice]:
+    """Yield the temporary files of dead processes, in the store, its cache and the folders of other agents."""
+    if app.store.database is not None:
+        return  # each name would be a query; `du` counts them
+    for left in leftovers(app.store, *(source.sessions for source in app.library.given)):
+        what = f"a process died while it wrote {left.path} ({many(left.size, 'byte')})"
+        if left.spare:
+            yield Advice("leftover", "note", f"{what}; the next writer removes it", left.path, "")
+        else:
+            do = f"look at it, then run {app.command} prune --leftovers --apply"
+            yield Advice("leftover", "warning", f"{what}; its bytes are nowhere else", left.path, do)
 
 
 # -- conversations

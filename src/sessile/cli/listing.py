@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,18 +21,17 @@ from sessile.errors import Invalid, NotFound
 from sessile.render.styled import Style
 from sessile.render.wording import many
 from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.drafts import published_path
 from sessile.storage.filters import HIDE, Filter
 
 if TYPE_CHECKING:
     from sessile.upkeep.keep import Outlook
 
-_COUNT_TIME = 0.5  # seconds that a listing may spend on counting what changed
 _LONG_PATH = 28  # characters of a path that is not shortened
 _SHORT = 8  # minimum length of a shortened id
 _TERMINAL_LIMIT = 50  # default number of rows at a terminal
 _HAS = ("branch", "error", "image", "compaction", "label", "finding")
 _SORTS = ("recent", "started", "cost", "tokens", "messages", "size")
-_NEEDS_COUNTS = ("cost", "tokens", "messages")
 _SORT_COLUMN = {"recent": "age"}  # the column that shows an order, where its name differs
 
 _COLUMNS = {
@@ -93,7 +92,7 @@ def _moment(app: App, text: str | None) -> datetime | None:
 def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
     """Return the filter for the options of `filters`."""
     since, until = (_moment(app, options[name]) for name in ("since", "until"))
-    has = [name.strip() for name in (options["has"] or "").split(",") if name.strip()]
+    has = tuple(name.strip() for name in (options["has"] or "").split(",") if name.strip())
     project = None if options["project"] is None else project_of(app, options["project"])
     return Filter(
         project=project,
@@ -124,18 +123,11 @@ def _places_of(app: App, agent: str) -> list[str]:
     return places
 
 
-def catch_up(app: App, wanted: Filter, *, counts: bool) -> None:
-    """Update the catalog: completely if the filter or `counts` need it, else within a short time."""
+def catch_up(app: App) -> None:
+    """Read and count what has changed, all of it: a list that is half read would have to be asked for again."""
     with app.out.progress("Reading sessions") as progress:
-        complete = counts or wanted.has or wanted.model
-        deadline = None if complete else time.monotonic() + _COUNT_TIME
-        caught_up = app.library.catch_up("count", progress=progress, deadline=deadline)
+        app.library.catch_up("count", progress=progress)
     app.say_notices()
-    if caught_up.uncounted and not complete:
-        unread = many(caught_up.uncounted, "session is", "sessions are")
-        app.out.note(
-            f"… {unread} not fully read yet: titles and numbers may be missing. Run the command again to continue"
-        )
 
 
 # -- ls
@@ -175,7 +167,7 @@ def ls_verb(
     """List sessions, newest first. WORDS must occur in the title or the first prompt."""
     names = _names(columns, long, sort if app.out.is_terminal else None)
     wanted = chosen(app, words=words, **options)._replace(sort=sort)
-    catch_up(app, wanted, counts=sort in _NEEDS_COUNTS)
+    catch_up(app)
     if limit is None:
         limit = _TERMINAL_LIMIT if app.out.is_terminal and not app.json else 0
     if tree:
@@ -186,7 +178,9 @@ def ls_verb(
     hidden = {**listing.hidden, **({"beyond_limit": more} if (more := listing.total - len(listing.rows)) else {})}
     if app.json:
         items = (described(app, row, pins) for row, _ in rows)
-        app.out.document("ls/1", items, hidden=hidden, unjudged=listing.unjudged, next=None)
+        app.out.document(
+            "ls/1", items, hidden=hidden, excluded=excluded_by(app, wanted), unjudged=listing.unjudged, next=None
+        )
     else:
         short = _short_ids(app, [row for row, _ in rows])
         cells = ([_cell(app, name, row, depth, short, pins) for name in names] for row, depth in rows)
@@ -197,8 +191,9 @@ def ls_verb(
             app.out.note(f"… {listing.unjudged:,} could not be filtered: not counted yet")
         if rows:
             app.out.hidden(listing.hidden, "-A")
+            say_excluded(app, wanted, options, words)
         else:
-            _widen(app, wanted)
+            _widen(app, wanted, options, words)
         if options["everything"]:
             say_copies(app)
     warn(app)
@@ -226,29 +221,67 @@ def _names(columns: str | None, long: bool, sort: str | None) -> Sequence[str]:
     return names
 
 
-def _widen(app: App, wanted: Filter) -> None:
-    """Print what a wider filter would find, after an empty result."""
-    if not app.library.list(Filter(hide=(), limit=0)).total:
+EXCLUDING = {  # options that narrow a selection, by the name of their value
+    "project": "-p",
+    "agent": "-a",
+    "since": "--since",
+    "until": "--until",
+    "model": "--model",
+    "has": "--has",
+    "named": "--named",
+    "pinned": "--pinned",
+}
+
+
+def given_options(options: Mapping[str, Any]) -> str:
+    """Return the options that narrow the selection, as they are typed."""
+    return " ".join(option for name, option in EXCLUDING.items() if options.get(name))
+
+
+def excluded_by(app: App, wanted: Filter) -> int:
+    """Return how many sessions a filter excludes, without those that it hides."""
+    everything = Filter(hide=wanted.hide, limit=0)
+    if wanted._replace(limit=0, sort=everything.sort) == everything:
+        return 0
+    listing, matching = app.library.list(everything), app.library.list(wanted._replace(limit=0))
+    return max(0, listing.total - matching.total)
+
+
+def say_excluded(app: App, wanted: Filter, options: Mapping[str, Any], words: Sequence[str] = ()) -> None:
+    """Print how many sessions the options exclude, and how to see them."""
+    if excluded := excluded_by(app, wanted):
+        without = " ".join(filter(None, (given_options(options), *words)))
+        app.out.note(f"… {excluded:,} excluded by the options. Show: without {without}")
+
+
+def _widen(app: App, wanted: Filter, options: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Print what a wider filter would find, and how, after an empty result."""
+    everything = app.library.list(Filter(hide=(), limit=0)).total
+    if not everything:
         app.out.note("no sessions yet; run `sessile sources` to see the folders, `sessile demo` to try it out")
         return
     wider = {
-        "in other projects": wanted._replace(project=None) if wanted.project else None,
-        "at other times": wanted._replace(since=None, until=None) if wanted.since or wanted.until else None,
-        "of other agents": wanted._replace(below=None) if wanted.below else None,
-        "among hidden sessions": wanted._replace(hide=()) if wanted.hide else None,
+        "in other projects (without -p)": wanted._replace(project=None) if wanted.project else None,
+        "at other times (without --since, --until)": wanted._replace(since=None, until=None)
+        if wanted.since or wanted.until
+        else None,
+        "of other agents (without -a)": wanted._replace(below=None) if wanted.below else None,
+        "among hidden sessions (-A)": wanted._replace(hide=()) if wanted.hide else None,
     }
     found = {where: app.library.list(question).total for where, question in wider.items() if question is not None}
     elsewhere = ", ".join(f"{count} {where}" for where, count in found.items() if count)
-    app.out.note(f"no session matches; {elsewhere}" if elsewhere else "no session matches")
+    without = " ".join(filter(None, (given_options(options), *words)))
+    rest = f"{many(everything, 'session')} in total (ls -A)" if without else ""
+    app.out.note("; ".join(filter(None, ("no session matches", elsewhere or rest))))
 
 
 def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
     """Yield sessions with their depth: forks and sub-agents follow their parent."""
-    by_path = {row.path: row for row in rows}
+    by_path = {published_path(row.path): row for row in rows}  # forks name a draft as it will be named
     children: dict[str | None, list[SessionRow]] = {}
     for row in rows:
         parents = (row.parent, *_owners(row.path))
-        parent = next((path for path in parents if path in by_path and path != row.path), None)
+        parent = next((path for path in parents if path in by_path and by_path[path] is not row), None)
         children.setdefault(parent, []).append(row)
     waiting = [(row, 0) for row in reversed(children.get(None, []))]
     seen: set[str] = set()
@@ -257,7 +290,7 @@ def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:
         if row.path not in seen:
             seen.add(row.path)
             yield row, depth
-            waiting += [(child, depth + 1) for child in reversed(children.get(row.path, []))]
+            waiting += [(child, depth + 1) for child in reversed(children.get(published_path(row.path), []))]
     yield from ((row, 0) for row in rows if row.path not in seen)  # cycles of forks
 
 
@@ -292,7 +325,7 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     if name == "title":
         below = f"└{'─' * (2 * depth - 1)} " if depth else ""
         marks = ("pinned, " if app.out.plain else "★ ") if row.id in pins else ""
-        title = row.title or row.first_text or row.problem or "(empty)"
+        title = marked_title(row) or row.problem or "(empty)"
         style: Style = "strong" if row.title else "dim" if row.problem else "plain"
         return Cell(below + marks + title, style, title)
     if name == "project":
@@ -316,6 +349,11 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
     return Cell("?", "dim", "") if text is None else Cell(text)
 
 
+def marked_title(row: SessionRow) -> str:
+    """Return the title of a session, or the beginning of its first message, with a mark for a draft; empty if unknown."""
+    return ("(draft) " if row.draft else "") + (row.title or row.first_text or "")
+
+
 def _short(path: str) -> str:
     """Shorten a long path to its last two names."""
     return path if len(path) <= _LONG_PATH else "…/" + "/".join(path.split("/")[-2:])
@@ -337,6 +375,7 @@ def described(app: App, row: SessionRow, pins: set[str]) -> dict[str, Any]:
         "size": row.size,
         "parent": row.parent,
         "sub_agent": row.sub_agent,
+        "draft": row.draft,
         "pinned": row.id in pins,
         "last_role": row.last_role,
         "last_status": row.last_status,

@@ -24,6 +24,7 @@ from sessile.cli.arguments import (
 from sessile.cli.command import App, verb
 from sessile.core.context import Absence, SessionContext, absences
 from sessile.core.hygiene import clean
+from sessile.core.kinds import MARKER
 from sessile.core.providers import policy_for
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, Unsupported
@@ -48,6 +49,7 @@ _REMOVED = {
     "sessile context webhook               what the model sees now",
     "sessile context webhook#9f31c2a0      what it saw at an entry; same as --at 9f31c2a0",
     "sessile context webhook --provider anthropic    as it is sent to a provider",
+    "sessile context webhook --bridge      continue where an entry is missing",
     "sessile context session.jsonl --json  messages and state, for programs",
     name="context",
 )
@@ -59,18 +61,19 @@ _REMOVED = {
     type=click.Choice(["anthropic", "openai", "google"]),
     help="Print the request messages for this provider, with notes on changes, as JSON.",
 )
-def context_verb(app: App, session: str, at: str | None, provider: str | None) -> int:
+@click.option("--bridge", is_flag=True, help="Where a parent is missing, continue at the nearest earlier entry.")
+def context_verb(app: App, session: str, at: str | None, provider: str | None, bridge: bool) -> int:
     """Show what the model sees at the leaf, or saw at any entry: after a compaction, the summary and the kept messages."""
     if at is not None and "#" in session:
         raise Invalid("two entries given", hint="pass SESSION#ENTRY or --at ENTRY")
     with opened(app, session if at is None else f"{session}#{at}") as named:
         found = named.session
         if provider is not None:
-            _print_request(app, _context(named), provider)
+            _print_request(app, _context(named, bridge), provider)
         elif app.json:
-            context = _context(named)
+            context = _context(named, bridge)
             app.out.document(
-                "context/1",
+                "context/2",
                 entryCount=found.count_entries(),
                 messages=context.messages,
                 thinkingLevel=context.thinking_level,
@@ -80,14 +83,16 @@ def context_verb(app: App, session: str, at: str | None, provider: str | None) -
                 injectedTtsrRules=context.injected_ttsr_rules,
                 sources=context.sources,
                 leaf=named.at or found.leaf_id,
+                findings=[finding._asdict() for finding in context.findings],
             )
         else:
-            app.out.page(_view(app, named))
-        return damage(app, found)
+            app.out.page(_view(app, named, bridge))
+        return damage(app, found, bridged=bridge)
 
 
-def _context(named: Named) -> SessionContext:
-    return named.session.context(named.at) if named.at is not None else named.session.context()
+def _context(named: Named, bridge: bool) -> SessionContext:
+    session = named.session
+    return session.context(bridge=bridge) if named.at is None else session.context(named.at, bridge=bridge)
 
 
 def _print_request(app: App, context: SessionContext, provider: str) -> None:
@@ -108,20 +113,24 @@ def _print_request(app: App, context: SessionContext, provider: str) -> None:
     app.out.document(f"context.{provider}/1", messages=shape(cleaned.messages), notes=notes)
 
 
-def _view(app: App, named: Named) -> Iterator[Line]:
+def _view(app: App, named: Named, bridge: bool) -> Iterator[Line]:
     from sessile.core.compaction import context_size  # imports json
 
     session = named.session
     # Before the context: both are large in a long session.
-    size = context_size(session.walk_up(named.at), session.read_row)
-    context = _context(named)
+    size = context_size(session.walk_up(named.at, bridge=bridge), session.read_row)
+    context = _context(named, bridge)
     models = ", ".join(f"{role} {model}" for role, model in context.models.items()) or "no model"
     tokens = f"{'' if size.source == 'provider' else '~'}{size.tokens:,} tokens"
     facts = f"{many(len(context.messages), 'message')} · {tokens} · thinking {context.thinking_level} · {models}"
-    gone = absences((entry.body for entry in session.iter_branch(named.at)), set(context.sources))
+    path = [row for row in session.walk_up(named.at, bridge=bridge) if not row.flags & MARKER]
+    gone = absences(map(session.read_row, reversed(path)), set(context.sources))
     at = visible_line(named.at or session.leaf_id or "the start")
     yield (Span(name_of(session), "strong"), Span(f"  at {at}", "dim"))
     yield (Span(visible_line(facts), "dim"),)
+    for finding in context.findings[:_LISTED]:
+        ends = finding.code == "missing_parent" and not bridge
+        yield (Span(visible_line(finding.detail + ("; the history starts there" if ends else "")), "failed"),)
     for absence in gone[:_LISTED]:
         yield (Span(_absent(app, session, absence), "summary"),)
     if len(gone) > _LISTED:

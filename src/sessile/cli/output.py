@@ -32,6 +32,8 @@ from sessile import errors
 from sessile.core.visible import cut, visible, visible_json, visible_line, width
 from sessile.errors import Refused, storage_failures
 from sessile.render.styled import Line, Span, Style, wrapped_line
+from sessile.storage import atomic
+from sessile.storage.filesystem import PosixFilesystem
 
 if TYPE_CHECKING:
     from sessile.render.terminal import Prose
@@ -468,7 +470,7 @@ class Bar:
             self._bar = Progress(console=Console(stderr=True, no_color=not self._colours), transient=True)
             self._bar.start()
             self._task = self._bar.add_task(self._doing, total=None)
-        self._bar.update(self._task, completed=step.done, total=step.total)
+        self._bar.update(self._task, completed=min(step.done, step.total), total=step.total)
 
     def close(self) -> None:
         """Remove the bar."""
@@ -488,7 +490,7 @@ class Lines:
         """Print the progress if the last line was a while ago."""
         if time.monotonic() - self._last >= _SAY_EVERY:
             self._last = time.monotonic()
-            share = 100 * step.done // max(1, step.total)
+            share = min(100, 100 * step.done // max(1, step.total))
             self._say(f"{self._doing} … {share} %")
 
     def close(self) -> None:
@@ -503,18 +505,22 @@ _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 def write_file(path: str, pieces: Iterable[bytes], *, force: bool, doing: str = "write the export") -> int:
     """Write a file atomically, readable by this user only, and return its size."""
     refuse_existing(path, force=force)
-    temporary = f"{path}.{os.getpid()}.tmp"
     size = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal size
+        for piece in pieces:
+            size += len(piece)
+            yield piece
+
+    place = os.path.abspath(path)
+    fs = PosixFilesystem()
+    # An export is made again, so what a killed process left of this one is removed, whatever it holds.
+    folder, name = os.path.split(place)
     with storage_failures(path, doing):
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
-        try:
-            with open(fd, "wb") as file:
-                for piece in pieces:
-                    size += file.write(piece)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        left = [each for each in fs.names(folder) if atomic.target_of(each) == name]
+        atomic.sweep(fs, folder, left, cache=True)
+        atomic.put_in_place(fs, place, counted(), durable=False, sweeps=False)
     return size
 
 

@@ -84,6 +84,13 @@ def _resume(app: App, name: str, agent: str | None, only_print: bool) -> int:
                 command = [*shlex.split(app.command), "resume", name, "--in", agent]
             else:
                 command[-1] = _forked(app, session, named.at)
+        elif session.is_draft:
+            if only_print or app.json:
+                app.out.note(f"the session is a draft, which {agent} cannot see; it is published first")
+                command = [*shlex.split(app.command), "resume", name, "--in", agent]
+            else:
+                with app.store.open(session.path) as published:
+                    command[-1] = published.path
         damage(app, session)
     exists = os.path.isdir(cwd)
     if app.json:

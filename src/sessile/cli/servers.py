@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,9 @@ from sessile.storage.secret_file import keep_secret
 if TYPE_CHECKING:
     from sessile.core.secret import Secret
     from sessile.mcp.access import Access, Scope
+
+_MAX_NOTES = 1000  # log records that wait to be printed
+_PRINT_SECONDS = 1.0  # for the last ones
 
 _PAGE = (
     '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
@@ -165,18 +170,45 @@ def _logging(out: Output) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
+        handler.close()
 
 
 class _Notes(logging.Handler):
-    """Prints log records as notes, with control characters escaped and secrets replaced."""
+    """Prints log records as notes, with control characters escaped and secrets replaced.
+
+    A thread prints them, because nobody may read stderr: if it is a full pipe, records are dropped and requests go on.
+    """
 
     def __init__(self, note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
         self._note = note
+        self._waiting: queue.Queue[str | None] = queue.Queue(_MAX_NOTES)
+        self._dropped = 0
+        self._printer = threading.Thread(target=self._print, name="sessile-log", daemon=True)
+        self._printer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record."""
-        self._note(f"{record.levelname.lower()}: {Redactor().redact(self.format(record))}")
+        """Queue a record."""
+        if record.name == "asyncio" and record.levelno < logging.ERROR:
+            return  # a client has disconnected during a response, which is no problem of the gateway
+        try:
+            self._waiting.put_nowait(f"{record.levelname.lower()}: {self.format(record)}")
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Print what is queued, if it can be printed soon."""
+        with suppress(queue.Full):
+            self._waiting.put_nowait(None)
+        self._printer.join(_PRINT_SECONDS)
+        super().close()
+
+    def _print(self) -> None:
+        while (text := self._waiting.get()) is not None:
+            self._note(Redactor().redact(text))
+            if self._dropped and self._waiting.empty():
+                dropped, self._dropped = self._dropped, 0
+                self._note(f"warning: {dropped} log records were dropped, because stderr was not read")
 
 
 # -- mcp

@@ -29,6 +29,7 @@ from sessile.render.styled import Line, Span
 from sessile.render.terminal import OutlineHead, outline_lines, transcript_lines
 from sessile.render.wording import many
 from sessile.session import Session
+from sessile.storage.drafts import located
 
 _ONLY: tuple[Only, ...] = ("forks", "labels", "compactions")
 _COUNT_LIMIT = 20_000  # entries that `tree` counts for its first line
@@ -220,7 +221,7 @@ class _Follower:
                     )
                 )
                 sys.stdout.flush()
-            if not os.path.lexists(self._session.path):
+            if not os.path.lexists(located(self._app.store.fs, self._session.path)):
                 hint = "run `sessile ls` or `sessile trash` to find it"
                 raise SessionNotFound("the session was moved or deleted", path=self._session.path, hint=hint)
             time.sleep(_POLL)

@@ -22,7 +22,7 @@ _NEWEST = 10  # sessions on the first screen
 def welcome(app: App) -> None:
     """Print the first screen: the agents and their sessions, the newest sessions, and the next steps."""
     began = time.monotonic()
-    catch_up(app, Filter(), counts=app.demo)  # the demo is small enough to be counted at once
+    catch_up(app)
     listing = app.library.list(Filter(limit=0))
     unreadable = listing.hidden.get("unreadable", 0)
     if app.json:
@@ -45,6 +45,9 @@ def welcome(app: App) -> None:
     if app.out.is_terminal:
         app.out.line()
         print_newest(app, _NEWEST)
+        if listing.total > _NEWEST:
+            app.out.note(f"… {listing.total - _NEWEST:,} more. Show: {app.command} ls")
+        app.out.hidden({name: count for name, count in listing.hidden.items() if name != "unreadable"}, "ls -A")
         app.out.note("")
         app.out.note(f"{app.command} show ID · tree ID · search WORDS · resume ID · stats · help")
     else:

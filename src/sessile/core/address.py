@@ -17,6 +17,7 @@ from typing import NamedTuple
 from sessile.errors import InvalidQuery
 
 AGENT = "agent-"
+_FILES = (".jsonl", ".draft")  # how the names of session files end
 SHORTEST_PREFIX = 4  # characters of an id; a shorter prefix matches too many sessions
 _RELATIVE = re.compile(r"@(last|here)(?:-(\d{1,6}))?")
 
@@ -53,10 +54,10 @@ def relative(session: str) -> tuple[str, int] | None:
 def sub_agent(session: str) -> tuple[str, str] | None:
     """Return the session and the prefix of its sub-agent, ("webhook", "agent-a1") for `webhook/agent-a1`, else `None`."""
     owner, slash, name = session.rpartition("/")
-    is_sub_agent = bool(slash) and owner.strip() != "" and name.startswith(AGENT) and not name.endswith(".jsonl")
+    is_sub_agent = bool(slash) and owner.strip() != "" and name.startswith(AGENT) and not name.endswith(_FILES)
     return (owner, name) if is_sub_agent else None
 
 
 def is_path(session: str) -> bool:
     """Return whether the text is a path rather than the name of a session."""
-    return "/" in session or session.endswith(".jsonl")
+    return "/" in session or session.endswith(_FILES)

@@ -253,9 +253,10 @@ def walk(
     return path, findings
 
 
-def missing_parent(entry_id: object, parent_id: object) -> Finding:
-    """Return the finding for an entry whose parent is not in the session."""
-    return Finding("missing_parent", -1, 0, f"the parent {parent_id} of entry {entry_id} is not in the session")
+def missing_parent(entry_id: object, parent_id: object, bridged_to: str | None = None) -> Finding:
+    """Return the finding for an entry whose parent is not in the session, and where the path continues if it is bridged."""
+    detail = f"the parent {parent_id} of entry {entry_id} is not in the session"
+    return Finding("missing_parent", -1, 0, detail if bridged_to is None else f"{detail}; bridged to {bridged_to}")
 
 
 # -- absences

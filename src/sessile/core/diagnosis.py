@@ -11,6 +11,9 @@ parents are those of `core/tree.py`, except that leaf markers are entries, becau
 without damage are never changed. On a damaged line every entry gets its own line and the rest is removed. Valid JSON that is not
 an entry stays, and so do lines that are too long to be read. Nothing is invented.
 
+A bridge connects an entry whose parent is missing to the nearest earlier entry. Only a repair that is asked to builds one. The
+line gets the new parent, and keeps the old one in the member `sessile.bridged`, so that the bridge can be removed again.
+
 Reading bytes and checking blobs are arguments; nothing here opens a file.
 """
 
@@ -19,21 +22,23 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from sessile.core.codec import decode
+from sessile.core.codec import decode, encode, encode_plain, member_span
 from sessile.core.context import first_kept
 from sessile.core.ids import IdTable, check_session_id
-from sessile.core.kinds import LABEL, flags_of
+from sessile.core.kinds import CHAIN, LABEL, MARKER, flags_of
 from sessile.core.large import blob_refs, may_hold_refs
 from sessile.core.lines import Finding, Item, Line, Scanner
 from sessile.core.migrate import VERSION, version_of
 from sessile.core.text import parse_timestamp
+from sessile.core.tree import NOWHERE, bridges
 from sessile.errors import InvalidId
 
-NOWHERE = -1
+BRIDGED = "sessile.bridged"
+"""The member that holds the missing parent of an entry that was bridged."""
 
 # -- the table of problems
 
@@ -94,6 +99,7 @@ TROUBLES: dict[str, Trouble] = {
     "forward_parent": Trouble("warning"),
     "cycle": Trouble("warning"),
     "unreachable": Trouble("warning"),
+    "bridged": Trouble("note"),
     # references
     "lost_label": Trouble("note"),
     "lost_cut": Trouble("warning"),
@@ -112,8 +118,11 @@ TROUBLES: dict[str, Trouble] = {
     "path_mismatch": Trouble("warning"),
     # the file
     "unreadable": Trouble("damage"),
-    "draft": Trouble("note"),
+    "draft": Trouble("note", "published under its final name"),
+    "second_draft": Trouble("warning"),
     "permissions": Trouble("warning"),
+    # beside the file
+    "wrong_cache": Trouble("warning"),
 }
 
 UNREADABLE = frozenset({"torn_tail", "nul_run", "not_json", "bad_utf8", "bom", "too_long"})
@@ -123,7 +132,8 @@ REASONS: dict[str, str] = {
     "too_long": "stays: the line is too long to be read, and may be intact",
     "bad_utf8_inside": "stays: the entry can be read, with U+FFFD in place of the bytes",
     "not_an_entry": "stays: another program may use it",
-    "missing_parent": "stays: readers treat the entry as a root; no parent is invented",
+    "missing_parent": "stays: readers treat the entry as a root; --bridge connects it to the entry before it",
+    "bridged": "stays: --unbridge removes the bridge",
     "forward_parent": "stays: a repair never reorders lines",
     "cycle": "stays: readers cut the cycle at its earliest entry",
     "unreachable": "stays: readers cut the cycle at its earliest entry",
@@ -131,8 +141,9 @@ REASONS: dict[str, str] = {
     "missing_blob": "stays: look for the blob in the trash or in a backup",
     "damaged_blob": "stays: look for the blob in the trash or in a backup",
     "old_version": "stays: opening the session for writing migrates it",
-    "draft": "stays: opening the session recovers it",
+    "second_draft": "stays: read both files, then move the one that you do not need to another folder",
     "permissions": "stays: change the permissions of the file",
+    "wrong_cache": "the session is not concerned; a check has already removed the wrong part of the cache",
 }
 """Why a repair changes nothing."""
 
@@ -211,6 +222,7 @@ class Diagnosis:
         self._peek, self._blob = peek, blob
         self._tree = CompactTree()
         self._offsets, self._lines = array("Q"), array("Q")
+        self._ends = bytearray()  # whether each entry can be the end of a bridge
         self._labels = _Links()
         self._cuts = _Links()
         self._tools = IdTable()
@@ -250,6 +262,16 @@ class Diagnosis:
             if count > MOST_OF_A_KIND:
                 self.problems.append(problem(kind, f"{count - MOST_OF_A_KIND:,} more of this kind"))
         return sorted(self.problems, key=lambda p: float("inf") if p.offset is None else p.offset)
+
+    def bridges(self) -> dict[int, str]:
+        """Return the new parents of entries whose parent is missing, by the offset of their lines; after `finish`."""
+        tree = self._tree
+
+        def may_be_parent(entry: int) -> bool:
+            return bool(self._ends[entry]) and tree.is_meant(entry)
+
+        found = bridges(tree.parents, tree.missing, may_be_parent)
+        return {self._offsets[entry]: tree.name(parent) for entry, parent in found.items()}
 
     # -- lines
 
@@ -310,7 +332,11 @@ class Diagnosis:
             if not self._tree.add(head.id, head.parentId):
                 detail = f"entry {head.id} appears more than once; the later one is used"
                 self._report("duplicate_id", detail, number, line)
+            self._ends.append(flags_of(head) & (CHAIN | MARKER) == CHAIN)
             self._take_links(len(self._tree) - 1, line)
+            if is_bridged(line.raw):
+                detail = f"entry {head.id} was connected to {head.parentId}, because its parent is missing"
+                self._report("bridged", detail, number, line)
         if may_hold_refs(line.raw):
             self._take_blobs(number, line)
 
@@ -457,6 +483,7 @@ class CompactTree:
 
     def __init__(self) -> None:
         self.parents = array("i")  # numbers of ids before `settle`, of entries after it
+        self.missing = array("i")  # entries whose parent is missing, after `settle`
         self._ids = IdTable()
         self._own = array("i")
         self._meant = array("i")  # the entry of each id
@@ -484,6 +511,10 @@ class CompactTree:
         """Return the entry of the id with that number, or `NOWHERE`."""
         return self._meant[number]
 
+    def is_meant(self, entry: int) -> bool:
+        """Return whether the id of an entry means this entry, not a later one."""
+        return self._meant[self._own[entry]] == entry
+
     def name(self, entry: int) -> str:
         """Return the id of an entry."""
         return self._ids.text(self._own[entry])
@@ -496,6 +527,7 @@ class CompactTree:
             parent = self._meant[wanted]
             if parent == NOWHERE:
                 missing = self._ids.text(wanted)
+                self.missing.append(entry)
                 yield TreeProblem(
                     "missing_parent", entry, f"the parent {missing} of entry {self.name(entry)} is missing"
                 )
@@ -589,12 +621,30 @@ class Copy(NamedTuple):
 
 Piece = Copy | bytes
 
+_MEMBER = b',"' + BRIDGED.encode() + b'":'
+_NO_BRIDGES: Mapping[int, str] = {}
+
+
+def is_bridged(raw: bytes) -> bool:
+    """Return whether a repair has connected an entry whose parent is missing to another entry."""
+    return _MEMBER[1:-1] in raw and isinstance(decode(raw).get(BRIDGED), str)
+
 
 class Mending:
-    """One pass of a repair over a file."""
+    """One pass of a repair over a file.
 
-    def __init__(self, peek: Peek, header: bytes | None = None, header_at: int | None = None) -> None:
+    `bridges` are the new parents of entries, by the offset of their lines; `None` removes the bridges that are there.
+    """
+
+    def __init__(
+        self,
+        peek: Peek,
+        header: bytes | None = None,
+        header_at: int | None = None,
+        bridges: Mapping[int, str] | None = _NO_BRIDGES,
+    ) -> None:
         self.salvaged = 0  # entries recovered from damaged lines
+        self._bridges = bridges
         self._peek = peek
         self._header = header
         self._header_at = header_at
@@ -612,30 +662,53 @@ class Mending:
             if start > copied:
                 yield Copy(copied, start)
             kept = list(self._kept(line))
-            for number, piece in enumerate(kept):
+            for number, pieces in enumerate(kept):
                 if number:
                     yield b"\n"
-                yield piece
+                yield from pieces
             copied = end if kept else self._after_line_end(end)
         if copied < size:
             yield Copy(copied, size)
 
     def _needs_mending(self, line: list[Item]) -> bool:
-        return any(_is_mended(item) if isinstance(item, Finding) else self._is_headers_place(item) for item in line)
+        return any(
+            _is_mended(item) if isinstance(item, Finding) else self._is_headers_place(item) or self._is_bridge(item)
+            for item in line
+        )
+
+    def _is_bridge(self, line: Line) -> bool:
+        """Whether a bridge at this line is built or removed."""
+        return is_bridged(line.raw) if self._bridges is None else line.offset in self._bridges
 
     def _is_headers_place(self, item: Item) -> bool:
         return self._header is not None and item.offset == self._header_at
 
-    def _kept(self, line: list[Item]) -> Iterator[Piece]:
+    def _kept(self, line: list[Item]) -> Iterator[list[Piece]]:
+        """Yield the pieces of each line that replaces a line."""
         damaged = any(isinstance(item, Finding) and _is_mended(item) for item in line)
         for item in line:
             if isinstance(item, Line):
                 if self._header is not None and self._is_headers_place(item):
-                    yield self._header
-                yield Copy(item.offset, _end(item))
+                    yield [self._header]
+                yield self._bridging(item) if self._is_bridge(item) else [Copy(item.offset, _end(item))]
                 self.salvaged += damaged
             elif item.length and not _is_mended(item) and item.code != "blank":
-                yield Copy(item.offset, _end(item))
+                yield [Copy(item.offset, _end(item))]
+
+    def _bridging(self, line: Line) -> list[Piece]:
+        """Return a line with its bridge, or without; all other bytes stay."""
+        parent = member_span(line.raw, "parentId")
+        if parent is None:
+            return [Copy(line.offset, _end(line))]  # nothing that reads the line sees a parent
+        start = parent[0]
+        if self._bridges is None:
+            bridged = member_span(line.raw, BRIDGED)
+            if bridged is None or not line.raw[parent[1] :].startswith(_MEMBER):  # another program has rewritten it
+                body = decode(line.raw)
+                return [encode({**body, "parentId": body.pop(BRIDGED)})]
+            return [Copy(line.offset, line.offset + start), Copy(line.offset + bridged[0], _end(line))]
+        added = encode_plain(self._bridges[line.offset]) + _MEMBER
+        return [Copy(line.offset, line.offset + start), added, Copy(line.offset + start, _end(line))]
 
     def _after_line_end(self, at: int) -> int:
         """Return the start of the next line if nothing but the line end follows."""

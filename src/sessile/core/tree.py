@@ -14,13 +14,14 @@ is on the path are appended as new entries at the end.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from sessile.core import entries
 from sessile.core.codec import encode
 from sessile.core.entries import Entry
-from sessile.core.kinds import LABEL, MARKER, MARKERS, kind_of
+from sessile.core.kinds import CHAIN, LABEL, MARKER, MARKERS, kind_of
 from sessile.core.lines import Finding
 
 NOWHERE = -1
@@ -56,7 +57,8 @@ class Tree:
             if node.id in self._number:
                 self._report("duplicate_id", f"entry {node.id} appears more than once; the later one is used")
             self._number[node.id] = number
-        self.parents = self._resolve()
+        self._missing: list[int] = []  # entries whose parent is missing
+        self.parents = self._stored = self._resolve()
         self._skip_markers()
         self._children: dict[int, list[int]] | None = None
 
@@ -71,6 +73,7 @@ class Tree:
             parent = self._number.get(parent_id, NOWHERE) if parent_id else NOWHERE
             if parent == NOWHERE:
                 if parent_id:
+                    self._missing.append(number)
                     self._report("missing_parent", f"the parent {parent_id} of entry {node.id} is missing")
             elif parent >= number:
                 if parent_id == node.id:
@@ -103,6 +106,7 @@ class Tree:
     def _skip_markers(self) -> None:
         if not any(node.flags & MARKER for node in self.nodes):
             return
+        self.parents = self._stored.copy()
         for number in range(len(self.parents)):
             passed = [number]
             parent = self.parents[number]
@@ -146,6 +150,54 @@ class Tree:
         while second != NOWHERE and second not in ancestors:
             second = self.parents[second]
         return second
+
+    def bridges(self) -> dict[int, int]:
+        """Return where to continue, for each entry whose parent is missing: see `bridges`."""
+
+        def may_be_parent(number: int) -> bool:
+            node = self.nodes[number]
+            return node.flags & (CHAIN | MARKER) == CHAIN and self._number[node.id] == number
+
+        return bridges(self._stored, self._missing, may_be_parent)
+
+
+_PASSED = 1000  # descendants that are passed over on the way to the entry before; more are hardly an accident
+
+
+def bridges(parents: Sequence[int], missing: Iterable[int], may_be_parent: Callable[[int], bool]) -> dict[int, int]:
+    """Return a new parent for entries whose parent is missing: the nearest earlier entry that may be one.
+
+    An earlier entry that descends from the entry itself is passed over, because the bridge would close a cycle. An entry
+    without any other earlier entry gets none.
+
+    Args:
+        parents: The parent of each entry, or `NOWHERE`; without cycles.
+        missing: The entries whose parent is missing, in file order.
+        may_be_parent: Whether an entry can be the end of a bridge.
+    """
+    found: dict[int, int] = {}
+    missing = list(missing)
+    if not missing:
+        return found
+    up = list(parents)  # parents and bridges; shortened by each look for a root
+    ends = [number for number in range(missing[-1]) if may_be_parent(number)]
+    for entry in missing:
+        before = bisect_left(ends, entry) - 1
+        for place in range(before, max(before - _PASSED, -1), -1):
+            if _root(up, ends[place]) != entry:
+                found[entry] = up[entry] = ends[place]
+                break
+    return found
+
+
+def _root(up: list[int], entry: int) -> int:
+    """Return the root of an entry, and shorten the way to it."""
+    root = entry
+    while up[root] != NOWHERE:
+        root = up[root]
+    while up[entry] != NOWHERE:
+        up[entry], entry = root, up[entry]
+    return root
 
 
 def branched_lines(

@@ -15,9 +15,12 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+# Joiners and variation selectors belong to scripts and emoji. Longer runs of them, and those after an ASCII letter, can only hide
+# something.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+    "|[\u200c\u200d\ufe00-\ufe0f]{3,}|(?<=[A-Za-z])[\u200c\u200d\ufe00-\ufe0f]+"
 )
 _BLANKS = re.compile(r"\s+")
 # An unterminated title or link is not a sequence: it would swallow the text after it.
@@ -49,8 +52,7 @@ def without_colours(text: str) -> str:
 
 
 def _named(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"⟨U+{code:04X}⟩"
+    return "".join(f"\\x{code:02x}" if code < 0x100 else f"⟨U+{code:04X}⟩" for code in map(ord, match.group()))
 
 
 def width(text: str) -> int:

@@ -2,12 +2,19 @@
 
 `passages` returns the texts of an entry by field:
 
-    text         messages of users and models, summaries, labels, tasks
+    text         messages of users and models, errors, summaries, labels, titles, tags, tasks
     thinking     what a model thought
-    tool_input   names and arguments of tool calls, commands that a user ran
-    tool_result  output of tools and commands
+    tool_input   names and arguments of tool calls, commands that a user ran, paths of files that were mentioned
+    tool_result  output of tools and commands, content of files that were mentioned
 
-Base members, images, signatures and custom data are not searchable.
+`rest` returns what is in none of these, the field `other`: every other string of a record as it is stored, such as system
+prompts, custom data, details of tool results, model names, and rows of other agents beside the conversation. It leaves out:
+
+    ids, times, versions    look them up with `show` or `tree`; they are no text
+    `cwd`, `gitBranch`      the folder of a session, in every row of some agents: filter with -p
+    `type`, `role`          words of the format
+    names of members        words of the format too, unless they are no plain names, as paths of files
+    images, signatures      data that nobody can read
 
 Rules of a query:
 - Case and diacritics are ignored, unless a word of the query contains a capital: then its case counts.
@@ -24,20 +31,25 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
-Field = Literal["text", "thinking", "tool_input", "tool_result"]
+from sessile.core.kinds import TAG
+
+Field = Literal["text", "thinking", "tool_input", "tool_result", "other"]
 Piece = tuple[Field, str]
 Span = tuple[int, int]
 
-FIELDS: tuple[Field, ...] = ("text", "thinking", "tool_input", "tool_result")
+FIELDS: tuple[Field, ...] = ("text", "thinking", "tool_input", "tool_result", "other")
+SHOWN: tuple[Field, ...] = FIELDS[:-1]  # what a transcript shows
 INDEXED: tuple[Field, ...] = ("text", "thinking", "tool_input")  # results are most of the bytes and least relevant
+NOT_INDEXED: tuple[Field, ...] = tuple(field for field in FIELDS if field not in INDEXED)
+FEW = 5  # hits; with fewer, a search also shows those in fields that were not asked for
 
 _BEFORE, _EXCERPT = 40, 160  # characters
 _TEXT_MEMBERS = {
-    "compaction": ("summary",),
+    "compaction": ("summary", "shortSummary"),
     "branch_summary": ("summary",),
     "label": ("label",),
     "session_init": ("task",),
@@ -46,6 +58,14 @@ _TEXT_MEMBERS = {
 }
 _TALKING = ("user", "assistant", "toolResult")
 _RUNS = {"bashExecution": ("command", "output"), "pythonExecution": ("code", "output")}
+_IDS = frozenset(("id", "parentId", "uuid", "parentUuid", "logicalParentUuid", "leafUuid", "sessionId", "session_id"))
+_NOT_TEXT = _IDS | {"timestamp", "version", "cwd", "gitBranch"}  # members of a record that `rest` leaves out
+_FORMAT_WORDS = frozenset(("type", "role"))
+_OPAQUE = frozenset(
+    ("thinkingSignature", "thoughtSignature", "textSignature", "signature", "encrypted_content", "sessile.full")
+)
+_IMAGE = ("mimeType", "media_type")
+_PLAIN_NAME = re.compile(r"[\w.$-]*", re.ASCII)
 
 
 class Excerpt(NamedTuple):
@@ -65,6 +85,10 @@ def pieces(entry: Mapping[str, Any]) -> list[Piece]:
         return _of_message(message) if isinstance(message, dict) else []
     if kind == "custom_message":
         return _of_content(entry.get("content"), "text")
+    if kind == "custom":
+        data = entry.get("data")
+        is_tag = entry.get("customType") == TAG and isinstance(data, dict)
+        return _given([(data.get("tag"), "text")]) if is_tag and data else []
     return _given((entry.get(name), "text") for name in _TEXT_MEMBERS.get(kind, ())) if isinstance(kind, str) else []
 
 
@@ -79,10 +103,37 @@ def passages(entry: Mapping[str, Any]) -> dict[Field, str]:
     return {field: "\n".join(several) for field, several in texts.items()}
 
 
+def rest(record: Mapping[str, Any], known: Collection[str]) -> list[str]:
+    """Return the strings of a stored record that are in no other field, in order; `known` are the texts of those fields."""
+    found: list[str] = []
+    waiting: list[object] = [{name: value for name, value in record.items() if name not in _NOT_TEXT}]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            if value and value not in known:
+                found.append(value)
+        elif isinstance(value, dict):
+            left_out = _OPAQUE | {"data"} if any(name in value for name in _IMAGE) else _OPAQUE
+            found += [name for name in value if not _PLAIN_NAME.fullmatch(name)]
+            waiting += [
+                item
+                for name, item in reversed(value.items())
+                if name not in left_out and not (name in _FORMAT_WORDS and isinstance(item, str))
+            ]
+        elif isinstance(value, list):
+            waiting.extend(reversed(value))
+    return found
+
+
 def _of_message(message: Mapping[str, Any]) -> list[Piece]:
     role = message.get("role")
     if role in _TALKING:
-        return _of_content(message.get("content"), "tool_result" if role == "toolResult" else "text")
+        found = _of_content(message.get("content"), "tool_result" if role == "toolResult" else "text")
+        error = message.get("errorMessage")
+        # Some agents repeat the error as the answer.
+        if isinstance(error, str) and error and all(error != text for _, text in found):
+            found.append(("text", error))
+        return found
     if isinstance(role, str) and role in _RUNS:
         command, output = _RUNS[role]
         return _given([(message.get(command), "tool_input"), (message.get(output), "tool_result")])
@@ -94,7 +145,7 @@ def _of_message(message: Mapping[str, Any]) -> list[Piece]:
             for piece in ((file.get("path"), "tool_input"), (file.get("content"), "tool_result"))
         )
     if role in ("branchSummary", "compactionSummary"):
-        return _given([(message.get("summary"), "text")])
+        return _given([(message.get("summary"), "text"), (message.get("shortSummary"), "text")])
     return _of_content(message.get("content"), "text")
 
 

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -39,6 +39,7 @@ from anyio import to_thread
 from sessile.core.ids import check_session_id
 from sessile.errors import Invalid, InvalidQuery, LeafMoved, NotFound, SessileError, TooMany, storage_failures
 from sessile.gateway.turns.replies import shown
+from sessile.storage.base import Stamp, Stat, stamp_of
 
 if TYPE_CHECKING:
     from sessile.core.entries import Entry
@@ -105,24 +106,11 @@ class News(NamedTuple):
     reached: bool
 
 
-class Stat(Protocol):
-    """The part of `os.stat_result` that shows changes."""
-
-    @property
-    def st_ino(self) -> int: ...
-    @property
-    def st_size(self) -> int: ...
-    @property
-    def st_mtime_ns(self) -> int: ...
-
-
 OpenSession = Callable[[str], "Session"]
 """Opens the session with an id for reading."""
 
 LStat = Callable[[str], Stat]
 """Stats a path, as `os.lstat` does."""
-
-Mark = tuple[int, int, int]
 
 
 class Feed:
@@ -138,7 +126,7 @@ class Feed:
         self._closed = False
         self._path = ""
         self._inode: int | None = None
-        self._seen: Mark | None = None  # the file when its last row was read; `None` if there may be more rows
+        self._seen: Stamp | None = None  # the file when its last row was read; `None` if there may be more rows
         self._last_id: str | None = None
         self._latest: Sequence[Row] = ()  # the latest rows, so that many clients cost one read
         self._recent_ids: deque[str] = deque(maxlen=BATCH)
@@ -235,14 +223,14 @@ class Feed:
             self._path = session.path
             session.close()
 
-    def _mark(self) -> Mark | None:
+    def _mark(self) -> Stamp | None:
         """Return what shows changes of the file; `None` if there is no file (yet, for a draft)."""
         with storage_failures(self._path, "check the session"):
             try:
                 stat = self._lstat(self._path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            return stat.st_ino, stat.st_size, stat.st_mtime_ns
+            return stamp_of(stat)
 
     def _rows(self, session: Session, start: int, stop: int) -> list[Row]:
         lines = islice(session.iter_lines(start), stop - start)

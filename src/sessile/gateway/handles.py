@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from sessile.errors import SessileError, SessionNotFound, StorageFailure, storage_failures
+from sessile.storage import drafts
 
 if TYPE_CHECKING:
     from sessile.library import Library
@@ -133,7 +134,7 @@ def open_for_appending(store: Store, path: str) -> Session:
     """Open the session of an existing file for appending."""
     with storage_failures(path, "check the session"):
         try:
-            store.fs.lstat(path)
+            store.fs.lstat(drafts.located(store.fs, path))
         except FileNotFoundError as error:  # opening it would create a new one
             raise SessionNotFound(
                 "the session file no longer exists", path=path, hint="run `sessile trash` to see deleted sessions"

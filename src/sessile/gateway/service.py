@@ -38,6 +38,7 @@ from sessile.gateway.turns.lanes import LocalQueue, SharedQueue, TurnQueue
 from sessile.gateway.turns.runners import Answerers
 from sessile.gateway.turns.turn import model_override_of
 from sessile.library import Library
+from sessile.storage.drafts import published_path
 from sessile.storage.turn_log import TurnLog
 from sessile.vendors.models import Models
 
@@ -194,7 +195,7 @@ class Gateway:
 
     def opened(self, path: str) -> AbstractContextManager[Session]:
         """Return a context manager with the session of a file, open for appending."""
-        return self._handles.opened(path)
+        return self._handles.opened(published_path(path))  # a draft is published when it is opened
 
     def drop(self, path: str) -> None:
         """Close a session whose file was moved."""

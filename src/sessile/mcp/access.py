@@ -36,6 +36,7 @@ from sessile.gateway.conversations.presence import Presence
 from sessile.gateway.handles import Shelf
 from sessile.mcp.shapes import Card, Link, Selection
 from sessile.render.wording import moment
+from sessile.storage.drafts import located
 from sessile.storage.filters import Filter
 
 if TYPE_CHECKING:
@@ -224,8 +225,10 @@ class Links(NamedTuple):
         name = (
             path_of(mask, row) if row.id is None or row.sub_agent else row.id
         )  # a sub-agent may have its session's id
-        address = name if entry is None else f"{name}#{entry}"
-        command = mask.line(f"{self.command} show {shlex.quote(address)}", 5_000) or ""
+        # Masked first and quoted then: a mask that removed a quote would let the shell run the rest.
+        address = mask.line(name if entry is None else f"{name}#{entry}", 4_000) or ""
+        quoted = f"-- {shlex.quote(address)}" if address.startswith("-") else shlex.quote(address)
+        command = f"{mask.line(self.command)} show {quoted}"
         return Link(command=command, page=self._page(mask, row, entry))
 
     def _page(self, mask: Mask, row: SessionRow, entry: str | None) -> str | None:
@@ -329,12 +332,14 @@ class Access:
             messages=None if counts is None else counts.messages,
             branches=None if counts is None else counts.branches,
             sub_agent=row.sub_agent,
+            draft=row.draft,
             problem=mask.line(row.problem),
             link=self.links.to(mask, row),
         )
 
 
 def _at_path(library: Library, wanted: Filter, path: str) -> list[SessionRow]:
+    path = located(library.store.fs, path)
     folder = posixpath.dirname(path)
     if wanted.below is not None and not any(path.startswith(f"{place}/") for place in wanted.below):
         return []
@@ -348,6 +353,7 @@ def _by_id(library: Library, wanted: Filter, name: str) -> list[SessionRow]:
         rows = [row for row in rows if not row.sub_agent] or rows
         layout = library.store.layout
         rows = [row for row in rows if layout.owns(row.path)] or rows
+        rows = [row for row in rows if not row.draft] or rows
         rows = [row for row in rows if not layout.keeps(row.path)] or rows
     return rows
 

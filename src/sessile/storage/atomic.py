@@ -4,6 +4,10 @@
 package goes through it, with hooks for callers that must lock, date or check something before the rename. Temporary
 names never end in `.jsonl`, because agents of the pi family list every such name as a session.
 
+A temporary file is locked until it has its final name. The kernel releases the lock when the writer dies, so a free lock
+means a dead writer. The next writer in the folder removes such a file (`sweep`) if its bytes are elsewhere: in the file that
+it was meant to replace, or if the folder is a cache. Otherwise it stays, and `sessile doctor` and `sessile du` name it.
+
 `NameSet` is a list of names in one small JSON file, for example the pinned sessions.
 """
 
@@ -12,21 +16,31 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
 
 import msgspec
 
-from sessile.errors import Damaged, UnsafePath, storage_failure, storage_failures
+from sessile.errors import Damaged, SessileError, UnsafePath, storage_failure, storage_failures
 from sessile.storage.base import CHUNK, Filesystem
-from sessile.storage.locks import acquire, locked
+from sessile.storage.locks import NO_LOCKS, acquire, locked
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
 _PATIENCE = 10.0  # seconds to wait for the lock of a file that is being created
 _LIST_PATIENCE = 5.0  # seconds to wait for the lock of a name list
 _NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # other device, or no hard links on this one
 _OUR_DEPTH = 3  # <root>/sessions/<project>
+_TEMP = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp", re.DOTALL)
+_MAX_SWEPT = 32  # temporary files that one writer looks at
+_MAX_COMPARED = 64 << 20  # bytes of them that it reads, beside as many as it has written
+_JOURNAL, _DRAFT, _LOCK = ".jsonl", ".draft", ".lock"
+_HEADERS = (b'{"type":"session"', b'{"type":"title"')
+_ENTRY = re.compile(rb'\{"type":"[^"\\]*","id":("[^"\\]*")')  # base members come first
+_START = b'{"type":"'
+_BEFORE_CONTENT = 64  # bytes of an incomplete line that cannot reach beyond its id
 
 
 # -- replacing
@@ -41,16 +55,32 @@ def replace(
     keep_as: str | None = None,
     before: Callable[[str], object] | None = None,
     after: Callable[[], object] | None = None,
+    held: list[int] | None = None,
+    sweeps: bool = True,
+    cache: bool = False,
     doing: str = "replace the file",
 ) -> None:
     """Put a file with this content in place of whatever has the name.
 
     With `keep_as` the old file stays reachable under that name. `before` is called with the temporary name right before
-    the rename; if it raises, everything stays as it was. `after` is called right after the rename. `doing` describes
-    the operation in error messages.
+    the rename; if it raises, everything stays as it was. `after` is called right after the rename. `held` receives the
+    descriptor of the new file before `before` is called: it is locked and open for appending, and the caller closes it.
+    Without `sweeps`, the folder is not searched for files that dead writers left; `cache` is whether all of those can
+    be removed. `doing` describes the operation in error messages.
     """
     with storage_failures(path, doing):
-        put_in_place(fs, path, chunks, durable=durable, keep_as=keep_as, before=before, after=after)
+        put_in_place(
+            fs,
+            path,
+            chunks,
+            durable=durable,
+            keep_as=keep_as,
+            before=before,
+            after=after,
+            held=held,
+            sweeps=sweeps,
+            cache=cache,
+        )
 
 
 def put_in_place(
@@ -62,20 +92,34 @@ def put_in_place(
     keep_as: str | None = None,
     before: Callable[[str], object] | None = None,
     after: Callable[[], object] | None = None,
+    held: list[int] | None = None,
+    sweeps: bool = True,
+    cache: bool = False,
 ) -> None:
     """Do what `replace` does, but raise plain `OSError`."""
-    temp = temp_beside(path)
+    temp, fd = new_beside(fs, path)
     made = [temp]
+    written = 0
     try:
-        write_new(fs, temp, chunks, durable=durable)
-        if keep_as is not None:
-            keep(fs, path, keep_as)
-            made.append(keep_as)
-        if before is not None:
-            before(temp)
-        fs.rename(temp, path)
-        if after is not None:
-            after()
+        try:
+            for chunk in chunks:
+                write_all(fs, fd, chunk)
+                written += len(chunk)
+            if durable:
+                fs.sync(fd)
+            if keep_as is not None:
+                keep(fs, path, keep_as)
+                made.append(keep_as)
+            if held is not None:
+                held.append(fd)
+            if before is not None:
+                before(temp)
+            fs.rename(temp, path)
+            if after is not None:
+                after()
+        finally:
+            if held is None or fd not in held:
+                fs.close(fd)
         if durable:
             fs.sync_directory(posixpath.dirname(path))
     except BaseException:
@@ -84,6 +128,35 @@ def put_in_place(
             for name in made:
                 remove(fs, name)
         raise
+    if sweeps:
+        sweep(fs, posixpath.dirname(path), cache=cache, compared=_MAX_COMPARED + written)
+
+
+def new_beside(fs: Filesystem, path: str) -> tuple[str, int]:
+    """Create a temporary file in the same folder; return its name and descriptor, which has its lock."""
+    while True:
+        temp = temp_beside(path)
+        fd = fs.open(temp, _NEW)
+        try:
+            # A sweep may take the file for that of a dead writer before it is locked.
+            if _locks(fs, fd) and fs.fstat(fd).st_nlink:
+                return temp, fd
+        except BaseException:
+            close_quietly(fs, fd)
+            remove(fs, temp)
+            raise
+        fs.close(fd)
+        remove(fs, temp)
+
+
+def _locks(fs: Filesystem, fd: int) -> bool:
+    """Take a lock. Return `True` as well where there are none: then nothing is swept."""
+    try:
+        return fs.lock(fd)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return True
 
 
 def temp_beside(path: str) -> str:
@@ -99,6 +172,21 @@ def _may_exist(fs: Filesystem, path: str) -> bool:
     except OSError:
         return True
     return True
+
+
+@contextmanager
+def prepared(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> Iterator[str]:
+    """Yield the name of a temporary file with this content beside `path`. It is removed unless the caller renames it."""
+    temp, fd = new_beside(fs, path)
+    try:
+        for chunk in chunks:
+            write_all(fs, fd, chunk)
+        if durable:
+            fs.sync(fd)
+        yield temp
+    finally:
+        remove(fs, temp)
+        fs.close(fd)
 
 
 def write_new(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
@@ -139,6 +227,134 @@ def fill_blank(fs: Filesystem, path: str, data: bytes) -> None:
                 replace(fs, path, (data,))
         finally:
             fs.close(fd)
+
+
+# -- what dead writers left
+
+
+def target_of(name: str) -> str | None:
+    """Return the name of the file that a temporary file was meant to replace; `None` if it is not a temporary name."""
+    match = _TEMP.fullmatch(name)
+    return None if match is None else match[1]
+
+
+def sweep(
+    fs: Filesystem,
+    folder: str,
+    names: Iterable[str] | None = None,
+    *,
+    cache: bool = False,
+    compared: int = _MAX_COMPARED,
+) -> None:
+    """Remove temporary files of dead writers from a folder, if their bytes are elsewhere or the folder is a `cache`.
+
+    At most `compared` bytes are read. Nothing is raised: whoever calls has other work to do.
+    """
+    with suppress(OSError, SessileError):
+        ended = (name for name in (fs.names(folder) if names is None else names) if name.endswith(".tmp"))
+        found = [name for name in ended if _TEMP.fullmatch(name)]
+        for name in found[:_MAX_SWEPT]:
+            with suppress(OSError, SessileError):
+                compared -= _sweep_one(fs, f"{folder}/{name}", cache, compared)
+
+
+def _sweep_one(fs: Filesystem, path: str, cache: bool, compared: int) -> int:
+    """Remove a temporary file if nothing is lost with it. Return how many bytes were compared."""
+    if not is_plain(fs, path):
+        return 0
+    fd = fs.open(path, os.O_RDONLY)
+    try:
+        size = 0 if cache else fs.fstat(fd).st_size
+        # With the lock, nobody else writes the file or removes it.
+        if size <= compared and fs.lock(fd) and (cache or is_spare(fs, path)):
+            fs.unlink(path)
+        return size
+    finally:
+        fs.close(fd)
+
+
+def is_spare(fs: Filesystem, path: str) -> bool:
+    """Return whether the bytes of a dead writer's temporary file are elsewhere, or it holds none that matter.
+
+    That is so if the file that it was meant to replace starts with them. A journal has only to have the same entries: a
+    rewrite that did not finish was never acknowledged. A header without entries holds nothing that anyone said.
+    """
+    folder, name = posixpath.split(path)
+    target = target_of(name)
+    if target is None:
+        return False
+    if not fs.lstat(path).st_size or target.endswith(_LOCK):
+        return True
+    names = [target]
+    if target.endswith(_DRAFT):
+        names.append(target.removesuffix(_DRAFT) + _JOURNAL)  # it may have been published since
+    there = [f"{folder}/{name}" for name in names if exists(fs, f"{folder}/{name}")]
+    journal = target.endswith((_JOURNAL, _DRAFT))
+    if not there:
+        return journal and all(map(_says_nothing, lines_of(fs, path)))
+    return any(starts_with(fs, each, path) or (journal and _has_entries(fs, each, path)) for each in there)
+
+
+def starts_with(fs: Filesystem, path: str, start: str) -> bool:
+    """Return whether a file starts with all bytes of another."""
+    if fs.lstat(start).st_size > fs.lstat(path).st_size:
+        return False
+    pieces = _pieces(fs, path)
+    rest = b""
+    for piece in _pieces(fs, start):
+        while len(rest) < len(piece):
+            rest += next(pieces, b"") or b"\0" * len(piece)  # the file became shorter
+        if not rest.startswith(piece):
+            return False
+        rest = rest[len(piece) :]
+    return True
+
+
+def _has_entries(fs: Filesystem, path: str, temp: str) -> bool:
+    """Return whether a journal has all entries of a temporary file, in their order."""
+    theirs = lines_of(fs, path)
+    for line in lines_of(fs, temp):
+        if _says_nothing(line):
+            continue
+        entry, whole = _ENTRY.match(line), line.endswith(b"\n")
+        for other in theirs:
+            if other == line or (not whole and other.startswith(line)) or (entry and other.startswith(entry[0])):
+                break
+        else:
+            return False
+    return True
+
+
+def _says_nothing(line: bytes) -> bool:
+    """Return whether a line is a header, or ends before its content."""
+    if line.startswith(_HEADERS):
+        return True
+    return line[: len(_START)] == _START[: len(line)] and len(line) < _BEFORE_CONTENT and not line.endswith(b"\n")
+
+
+def lines_of(fs: Filesystem, path: str) -> Iterator[bytes]:
+    """Yield the lines of a file with their newlines."""
+    rest: list[bytes] = []
+    for piece in _pieces(fs, path):
+        first, newline, after = piece.partition(b"\n")
+        rest.append(first + newline)
+        if newline:
+            *lines, last = after.split(b"\n")
+            yield from chain((b"".join(rest),), (line + b"\n" for line in lines))
+            rest = [last] if last else []
+    if rest:
+        yield b"".join(rest)
+
+
+def _pieces(fs: Filesystem, path: str) -> Iterator[bytes]:
+    fd = fs.open(path, os.O_RDONLY)
+    try:
+        offset = 0
+        while piece := fs.read(fd, CHUNK, offset):
+            yield piece
+            offset += len(piece)
+    finally:
+        fs.close(fd)
 
 
 # -- second names
@@ -191,14 +407,36 @@ def is_plain(fs: Filesystem, path: str) -> bool:
     return stat.S_ISREG(fs.lstat(path).st_mode)
 
 
-def make_folders(fs: Filesystem, path: str, known: set[str] | None = None, *, below_links: bool = False) -> None:
-    """Make a folder and its parents, durably. With `below_links`, for foreign stores, a parent may be a symbolic link.
+@contextmanager
+def folders_for(fs: Filesystem, path: str, known: set[str] | None = None) -> Iterator[None]:
+    """Make a folder and its parents for something new. If the block raises, those that were missing and are empty go again."""
+    made = make_folders(fs, path, known)
+    try:
+        yield
+    except BaseException:
+        if made and known is not None:
+            known.discard(path)
+        _unmake(fs, made)
+        raise
 
-    With `known`, names that existed before are made durable too, because the process that made them may have died before
-    its sync. Folders for which that was done are added to the set and skipped next time.
+
+def _unmake(fs: Filesystem, made: Sequence[str]) -> None:
+    for folder in reversed(made):
+        with suppress(OSError):  # gone already, or another process uses it
+            fs.rmdir(folder)
+
+
+def make_folders(
+    fs: Filesystem, path: str, known: set[str] | None = None, *, below_links: bool = False
+) -> Sequence[str]:
+    """Make a folder and its parents, durably, and return those that were missing, outermost first.
+
+    With `below_links`, for foreign stores, a parent may be a symbolic link. With `known`, names that existed before are made
+    durable too, because the process that made them may have died before its sync. Folders for which that was done are added
+    to the set and skipped next time.
     """
     if known is not None and path in known and exists(fs, path):
-        return
+        return ()
     target = path
     missing = []
     while not exists(fs, path):
@@ -207,15 +445,22 @@ def make_folders(fs: Filesystem, path: str, known: set[str] | None = None, *, be
     with storage_failures(path, "make a folder"):
         if missing and not below_links and not stat.S_ISDIR(fs.lstat(path).st_mode):
             raise UnsafePath("cannot make a folder below this path: it is not a folder", path=path)
-        for folder in reversed(missing):
-            try:
-                fs.mkdir(folder)
-            except FileExistsError:
-                pass  # another process was faster, but may not have made the name durable yet
-            fs.sync_directory(posixpath.dirname(folder))
-        if known is not None:
-            _settle(fs, path)
-            known.add(target)
+        made: list[str] = []
+        try:
+            for folder in reversed(missing):
+                try:
+                    fs.mkdir(folder)
+                    made.append(folder)
+                except FileExistsError:
+                    pass  # another process was faster, but may not have made the name durable yet
+                fs.sync_directory(posixpath.dirname(folder))
+            if known is not None:
+                _settle(fs, path)
+                known.add(target)
+        except BaseException:
+            _unmake(fs, made)
+            raise
+    return made
 
 
 def _settle(fs: Filesystem, path: str) -> None:
@@ -261,6 +506,22 @@ def close_quietly(fs: Filesystem, fd: int) -> None:
         fs.close(fd)
     except OSError:
         pass
+
+
+class Descriptor:
+    """Base class of objects that hold a descriptor `_fd` of the file system `_fs`; -1 is closed.
+
+    One that is dropped without being closed releases its descriptor, and with it the lock, but writes nothing: the garbage
+    collector can call this in any thread, at any time.
+    """
+
+    _fs: Filesystem
+    _fd = -1
+
+    def __del__(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            close_quietly(self._fs, fd)
 
 
 def set_modified(fs: Filesystem, path: str, nanoseconds: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sessile.core.kinds import State
 from sessile.core.lines import Finding, Item
+from sessile.errors import SessileError
 
 NATIVE = "native"  # the format of our own files
 CHUNK = 1 << 20  # bytes of a file that are read at once
@@ -36,6 +37,28 @@ class Stat(Protocol):
     def st_size(self) -> int: ...
     @property
     def st_mtime_ns(self) -> int: ...
+    @property
+    def st_ctime_ns(self) -> int: ...
+
+
+class Stamp(NamedTuple):
+    """What identifies one state of a file. Every change of the file changes its stamp: see `stamp_of`."""
+
+    inode: int
+    device: int
+    size: int
+    modified: int
+    changed: int
+
+
+def stamp_of(stat: Stat) -> Stamp:
+    """Return the stamp of a file.
+
+    The time of the last change (ctime) cannot be set by a program, so an edit that keeps the size and restores the
+    modification time still has another stamp. On a file system whose clock advances only every few milliseconds, a change
+    right after the stamp was taken may go unnoticed: `RowIndex.stamp` notes whether that is possible.
+    """
+    return Stamp(stat.st_ino, stat.st_dev, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 class Filesystem(Protocol):
@@ -154,6 +177,10 @@ class Blobs(Protocol):
         """Return whether something is stored under that hash."""
         ...
 
+    def remove(self, digest: str) -> None:
+        """Remove a blob for good, if there is one. Only erasing a session does that."""
+        ...
+
 
 Position = Any
 """Where a line is; only the journal that returned it understands it."""
@@ -260,8 +287,8 @@ class Journal(ReadableJournal, Protocol):
     """The lines of one session, append-only, shared by many writers."""
 
     @property
-    def failed(self) -> bool:
-        """Whether an error is latched: every append raises it until `reopen`."""
+    def failure(self) -> SessileError | None:
+        """The latched error, if a write failed: everything that writes or flushes raises it until `reopen`."""
         ...
 
     def append(self, lines: Sequence[bytes], revise: Revise) -> Appended:
@@ -277,7 +304,7 @@ class Journal(ReadableJournal, Protocol):
         ...
 
     def flush(self) -> None:
-        """Make everything that was appended durable."""
+        """Make everything that was appended durable. Raise if an error is latched or the journal is closed."""
         ...
 
     def replace(self, edit: Callable[[bytes], bytes | None], keep: str | None = None) -> None:

@@ -61,8 +61,7 @@ class BlobStore:
         digest = sha256(data).hexdigest()
         path = self.path(digest)
         if self.get(digest) is None:
-            atomic.make_folders(self._fs, self.folder, self._folders)
-            atomic.replace(self._fs, path, (data,))
+            self._write(path, (data,))
         elif digest not in self._known:
             self._settle(path)  # the process that stored it may have died before its sync
         self._known.add(digest)
@@ -73,9 +72,13 @@ class BlobStore:
         digest = digest_of(pieces())
         path = self.path(digest)
         if not self.has(digest):
-            atomic.make_folders(self._fs, self.folder, self._folders)
-            atomic.replace(self._fs, path, pieces())
+            self._write(path, pieces())
         return Blob(digest, path, blob_ref(digest))
+
+    def _write(self, path: str, pieces: Iterable[bytes]) -> None:
+        first = self.folder not in self._folders
+        atomic.make_folders(self._fs, self.folder, self._folders)
+        atomic.replace(self._fs, path, pieces, sweeps=first)  # once: there may be many blobs to list
 
     def pieces(self, digest: str, size: int = 1 << 20) -> Iterator[bytes]:
         """Yield the bytes of a blob, unchecked."""
@@ -111,6 +114,15 @@ class BlobStore:
     def has(self, digest: str) -> bool:
         """Return whether there is a file for that hash."""
         return atomic.exists(self._fs, self.path(digest))
+
+    def remove(self, digest: str) -> None:
+        """Remove a blob for good, if there is one."""
+        path = self.path(digest)
+        self._known.discard(digest)
+        with storage_failures(path, "remove a blob"):
+            if atomic.exists(self._fs, path):
+                self._fs.unlink(path)
+                self._fs.sync_directory(self.folder)
 
 
 def checked_hash(digest: str) -> str:

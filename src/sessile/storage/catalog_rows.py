@@ -39,7 +39,7 @@ from sessile.storage.filters import (
     nanoseconds,
     within,
 )
-from sessile.storage.layout import JOURNAL
+from sessile.storage.layout import DRAFT, JOURNAL
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
@@ -49,20 +49,23 @@ _OBJECTS = ("roles", "models")  # stored as JSON
 
 SESSIONS = (
     "CREATE TABLE sessions (number INTEGER PRIMARY KEY, path BLOB NOT NULL,"
-    # The file when the row was made; without a size it is looked at again every time.
-    " size INTEGER, mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, sub_agent INTEGER NOT NULL,"
+    # The file when the row was made. Without a size, or a change time, it is looked at again every time.
+    " size INTEGER, mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, device INTEGER NOT NULL, ctime_ns INTEGER,"
+    " sub_agent INTEGER NOT NULL,"
     # From the ends of the file.
     " format TEXT, problem TEXT, id TEXT, cwd TEXT, title TEXT, created TEXT, parent TEXT, first_text TEXT,"
     " last_role TEXT, last_status TEXT, header_title TEXT, header_at INTEGER, version INTEGER, origin TEXT,"
+    # What its agent's list says of it, and whether an entry has given it a name, which counts more.
+    " told TEXT, named INTEGER NOT NULL DEFAULT 0,"
     # How far its lines were counted and indexed, and the counts.
     " covered INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0, indexed INTEGER NOT NULL DEFAULT 0,"
     " searchable INTEGER NOT NULL DEFAULT 0, passages INTEGER NOT NULL DEFAULT 0,"
     f" {', '.join(COUNTS)},"
-    # What was used when, and the state to continue counting from.
+    # What was used when, the hash of the lines that were counted, and the state to continue counting from.
     " spending BLOB, fit BLOB, state BLOB)",
     # These indexes alone answer a listing that is up to date, and a search, except for the rows that are shown.
     "CREATE INDEX files ON sessions"
-    " (path, number, size, mtime_ns, inode, format, sub_agent, counted, messages, indexed, searchable)",
+    " (path, number, size, mtime_ns, inode, device, ctime_ns, format, sub_agent, counted, messages, indexed, searchable)",
     "CREATE INDEX newest ON sessions (mtime_ns)",
     "CREATE INDEX ids ON sessions (id)",
     "CREATE INDEX origins ON sessions (origin) WHERE origin IS NOT NULL",
@@ -85,15 +88,15 @@ _SESSION = f"substr({_PATH}, 1, instr({_PATH}, '{SUB_AGENTS}') - 1) || '{JOURNAL
 _IS_ORIGIN = "EXISTS (SELECT 1 FROM sessions own WHERE own.origin = {})"
 # Another agent's session that was copied into a native store; sub-agents are copied with their session.
 _IMPORTED = f"({_IS_ORIGIN.format(_PATH)} OR (sub_agent AND {_IS_ORIGIN.format(_SESSION)}))"
-_KNOWN = "SELECT path, number, size, mtime_ns, inode FROM sessions"
+_KNOWN = "SELECT path, number, size, mtime_ns, inode, device, ctime_ns FROM sessions"
 SHOWN = (
     "number, path, size, mtime_ns, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
     f" last_role, last_status, counted, searchable, {', '.join(COUNTS)}"
 )
 
 
-Known = tuple[bytes, int, int | None, int, int]
-"""A file in the catalog: path, number of its row, size, time of modification and inode."""
+Known = tuple[bytes, int, int | None, int, int, int, int | None]
+"""A file in the catalog: its path, the number of its row, and its `Mark`."""
 
 
 class SessionRow(NamedTuple):
@@ -142,6 +145,11 @@ class SessionRow(NamedTuple):
     last_status: str | None
     searchable: bool
     counts: Counts | None
+
+    @property
+    def draft(self) -> bool:
+        """Whether no assistant has answered yet. Other programs do not list a draft."""
+        return self.path.endswith(DRAFT)
 
     @property
     def modified(self) -> datetime:

@@ -5,8 +5,11 @@ fill the full-text index.
 
 Rules:
 
-- A file is unchanged if its size, modification time and inode are. One that grew is read from where it was left, if the bytes
-  before that offset are still the same. After any other change it is read again, under a new number.
+- A file is unchanged if its `Mark` is: size, inode, device, and times of modification and change. Programs can restore the
+  first four, but not the last. A file that was changed within the last clock tick may change again without a new mark, so
+  its row has no change time and it is looked at again the next time.
+- After any change, the bytes that were counted are hashed again. If they are the same, reading continues after them: the file
+  was appended to, touched, copied or renamed. Otherwise it is read again, under a new number.
 - Head and tail come first, so that every row can be shown. Counting and indexing follow, newest sessions first.
 - Everything is done in short transactions and can stop between two of them; the next catch-up continues there. A line that has
   no newline yet is counted for display, and read again next time.
@@ -28,27 +31,32 @@ index is rebuilt.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple
 
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Digest
-from sessile.core.ids import blake2b
+from sessile.core.ids import sha256
 from sessile.core.lines import Item, Line, Scanner
 from sessile.core.words import fold, indexed, passages
-from sessile.storage.base import CHUNK, NATIVE, Filesystem, Stat
+from sessile.storage.base import CHUNK, NATIVE, Filesystem
 from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns
 from sessile.storage.filters import storable, within
 from sessile.storage.formats import EntryReader, Formats
 from sessile.storage.head import Glance, Record, decoded, glance
 from sessile.storage.packed import Rows, is_packed, open_rows
-from sessile.storage.walk import INODES, Found, Mark
+from sessile.storage.walk import Found, Mark, mark_of, settled
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 Depth = Literal["look", "count", "index"]
 
@@ -56,7 +64,8 @@ _LOOKS = 64  # files to look at before their rows are written
 _BATCH = 0.25  # seconds of one transaction
 _GROUP = 16 << 20  # bytes of journals whose words are written together
 
-_COLUMNS = ("number", "path", "size", "mtime_ns", "inode", "sub_agent", "format", "problem", *Glance.__struct_fields__)
+_FILE = ("path", "size", "mtime_ns", "inode", "device", "ctime_ns", "sub_agent")
+_COLUMNS = ("number", *_FILE, "format", "problem", *Glance.__struct_fields__)
 _LOOKED = ", ".join(_COLUMNS)
 # Unknown texts are passed as empty strings, and paths as bytearrays: sqlite3 offers `None` and bytes to adapters first, which
 # takes longer than storing them.
@@ -74,7 +83,7 @@ _TEXT_COLUMNS = (
 _ROW = ", ".join("nullif(?, '')" if name in _TEXT_COLUMNS else "?" for name in _COLUMNS)
 _INSERT = f"INSERT INTO sessions ({_LOOKED}) VALUES ({_ROW})"
 _CHANGE = (
-    f"UPDATE sessions SET ({_LOOKED}) = ({_ROW}), counted = 0, searchable = 0,"
+    f"UPDATE sessions SET ({_LOOKED}) = ({_ROW}), counted = 0, searchable = 0, told = NULL, named = 0,"
     f" {', '.join(f'{name} = NULL' for name in COUNTS)}, spending = NULL WHERE number = ?"
 )
 _UNKNOWN = (None,) * len(Glance.__struct_fields__)
@@ -90,15 +99,15 @@ _READING = (
 _POSITION = "covered = ?, fit = ?, state = ?, indexed = ?, passages = ?"
 _SAVE = f"UPDATE sessions SET {_POSITION} WHERE number = ?"
 _SHOW = (
-    f"UPDATE sessions SET {_POSITION}, counted = 1, searchable = ?, title = ?, first_text = ?, last_role = ?,"
+    f"UPDATE sessions SET {_POSITION}, counted = 1, searchable = ?, named = ?, title = ?, first_text = ?, last_role = ?,"
     f" last_status = ?, {', '.join(f'{name} = ?' for name in COUNTS)}, spending = ? WHERE number = ?"
 )
 
 
 class Progress(NamedTuple):
-    """The progress of a catch-up, in files (depth "look") or bytes."""
+    """The progress of a catch-up or a scan, in files (depth "look") or bytes."""
 
-    doing: Depth
+    doing: Depth | Literal["scan"]
     done: int
     total: int
 
@@ -130,6 +139,7 @@ class Reconciler:
         self._batch_began = 0.0
         self._last_number = 0
         self._new: list[tuple[Any, ...]] = []
+        self._prefixes: dict[int, Prefix] = {}  # by number: files that were hashed when they were looked at
 
     # -- transactions
 
@@ -182,21 +192,27 @@ class Reconciler:
         self._end()
 
     def _look_at(self, path: str, mark: Mark, sub_agent: bool, old: Known | None) -> None:
+        packed = is_packed(path)
         try:
+            # The mark is taken before anything is read: it may be older than what is read, but not newer.
+            stat = self._fs.lstat(path) if packed else None
             fd, size, _ = open_rows(self._fs, path, self._formats)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
             return
         try:
-            stat = self._fs.lstat(path) if is_packed(path) else self._fs.fstat(fd)
+            if stat is None:
+                stat = self._fs.fstat(fd)
+                size = stat.st_size
+            mark = settled(mark_of(stat), time.time_ns())
             name, seen = NATIVE, glance(self._fs, fd, size)
             if seen is None and size:
                 name, seen = self._formats.glance(self._fs, fd, size, path) or ("", None)
-            before = None if old is None or is_packed(path) else self._resumable(fd, stat, old)
+            before = None if old is None or packed else self._resumable(fd, size, old, name)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
         else:
-            file = (_stored(path), stat.st_size, stat.st_mtime_ns, stat.st_ino & INODES, int(sub_agent))
+            file = (_stored(path), *mark, int(sub_agent))
             values = _NO_SESSION if seen is None else (name, "", *astuple(seen))
             if before is None or seen is None:
                 number = self._put((*file, *values), old)
@@ -240,20 +256,18 @@ class Reconciler:
         except OSError:
             pass  # it is counted later, or the next catch-up reports the error
 
-    def _resumable(self, fd: int, stat: Stat, old: Known) -> Reading | None:
-        """Return where to continue, if the file has only grown; a change without growth is a rewrite."""
-        _, number, size, _, inode = old
-        if size is None or stat.st_size <= size or inode != stat.st_ino & INODES:
+    def _resumable(self, fd: int, size: int, old: Known, name: str) -> Reading | None:
+        """Return where to continue, if the bytes that were counted are still the same."""
+        place = self._db.execute(f"{_READING} WHERE number = ?", (old[1],)).fetchone()
+        reading = None if place is None else Reading(*place)
+        if reading is None or not 0 < reading.covered <= size or reading.format != name:
             return None
-        place = self._db.execute(f"{_READING} WHERE number = ?", (number,)).fetchone()
-        if place is None:
+        prefix = Prefix()
+        prefix.read(self._fs, fd, reading.covered)
+        if prefix.digest() != reading.fit:
             return None
-        reading = Reading(*place)
-        return reading if reading.covered and reading.fit == self._fit(fd, reading.covered) else None
-
-    def _fit(self, fd: int, end: int) -> bytes:
-        start = max(0, end - FIT)
-        return blake2b(self._fs.read(fd, end - start, start), 16)
+        self._prefixes[reading.number] = prefix
+        return reading
 
     # -- counting and indexing
 
@@ -266,17 +280,21 @@ class Reconciler:
         missing = f"format IS NOT NULL AND NOT {'searchable' if index else 'counted'} AND {where}"
         waiting = f"{_READING} WHERE number IN (SELECT number FROM sessions WHERE {missing}) ORDER BY number DESC"
         rows = [Reading(*row) for row in self._db.execute(waiting, values)]
-        self._begin(depth, sum(row.size - row.start(index) for row in rows))
+        self._begin(depth, sum(row.left(index) for row in rows))
         for group in _groups(rows, index):
             for row in group:
+                begun, share = self._done, row.left(index)
                 try:
                     fd, row.size, _ = self._rows_of(row)
                     try:
-                        self._read_on(fd, row, index=index)
+                        self._read_on(fd, row, index=index, share=share)
                     finally:
                         self._fs.close(fd)
+                except _Changed:
+                    self._db.execute("UPDATE sessions SET ctime_ns = NULL WHERE number = ?", (row.number,))
                 except OSError:
                     pass  # it stays as far as it was read; the next catch-up finds out why
+                self._done = begun + share
                 if self._is_long():
                     self._next_batch()
             self._next_batch()
@@ -288,35 +306,51 @@ class Reconciler:
         rows = open_rows(self._fs, path, self._formats)
         return rows if is_packed(path) else rows._replace(size=row.size)
 
-    def _read_on(self, fd: int, row: Reading, *, index: bool) -> None:
-        """Read the lines that are not counted, or not indexed, yet."""
+    def _read_on(self, fd: int, row: Reading, *, index: bool, share: int = 0) -> None:
+        """Read the lines that are not counted, or not indexed, yet; `share` is what they add to the progress.
+
+        Raise `_Changed` if others are not as they were.
+        """
         counting = Counting(row, self._formats, index=index)
-        at = counting.start
+        begun, at = self._done, counting.start
         words: list[Words] = []
+        checked = Checked(self._prefix(fd, row, at) if at < row.size else Prefix(), row)
         while at < row.size:
             chunk = self._fs.read(fd, min(CHUNK, row.size - at), at)
             if not chunk:
                 return  # it was truncated; the next catch-up notices
             at += len(chunk)
+            checked.held.append(chunk)
             for offset, entry in counting.feed(chunk):
                 words += words_of(row.number, offset, entry)
-            if self._doing != "look":
-                self._done += len(chunk)
+            # The rows of a packed file are larger than the file, so its share is not the number of bytes read.
+            self._done = begun + share * (at - counting.start) // (row.size - counting.start)
             if at < row.size:
-                self._db.execute(_SAVE, (*self._position(fd, row, counting, words, index), row.number))
+                self._db.execute(_SAVE, (*self._position(checked, row, counting, words, index), row.number))
                 words = []
                 if self._is_long():
                     self._next_batch()
-        position = self._position(fd, row, counting, words, index)
+        position = self._position(checked, row, counting, words, index)
         counting.finish()
         self._show(row, position, counting, index)
 
+    def _prefix(self, fd: int, row: Reading, end: int) -> Prefix:
+        """Return the hash of the bytes before an offset, which may be known from looking at the file."""
+        known = self._prefixes.get(row.number)
+        if known is not None and known.size == end:
+            return known.copy()
+        prefix = Prefix()
+        prefix.read(self._fs, fd, end)
+        if prefix.size < end:
+            raise _Changed(errno.ESTALE, "the file has become smaller")
+        return prefix
+
     def _position(
-        self, fd: int, row: Reading, counting: Counting, words: Sequence[Words], index: bool
+        self, checked: Checked, row: Reading, counting: Counting, words: Sequence[Words], index: bool
     ) -> tuple[Any, ...]:
         """Return how far the lines were read, and write their words."""
+        row.fit = checked.up_to(counting.line_start)  # the last thing that may fail because of the file
         row.covered = counting.covered
-        row.fit = self._fit(fd, row.covered)  # the last thing that may fail because of the file
         if index:
             add(self._db, words)
             row.indexed, row.passages = counting.indexed, row.passages + len(words)
@@ -325,7 +359,7 @@ class Reconciler:
     def _show(self, row: Reading, position: tuple[Any, ...], counting: Counting, index: bool) -> None:
         """Write what was counted into the row."""
         title, *rest = counting.summary()
-        values = (title, *rest, *counts_as_columns(counting.digest.counts()))
+        values = (counting.digest.named, title, *rest, *counts_as_columns(counting.digest.counts()))
         spending = counting.digest.spending.encode()
         self._db.execute(_SHOW, (*position, index, *map(storable, values), spending, row.number))
         if index:
@@ -348,7 +382,7 @@ def _groups(rows: Sequence[Reading], index: bool) -> Iterator[list[Reading]]:
     size = 0
     for row in rows:
         group.append(row)
-        size += row.size - row.start(index)
+        size += row.left(index)
         if size > _GROUP:
             yield group[::-1]
             group, size = [], 0
@@ -360,7 +394,6 @@ def _groups(rows: Sequence[Reading], index: bool) -> Iterator[list[Reading]]:
 
 NEAR = 64 * 1024  # bytes; an addition of that size is counted when it is looked at
 TINY = 1024  # bytes; a new session of that size is counted at once, because one without messages is hidden
-FIT = 4096  # bytes before the covered end that must not have changed
 
 
 class Reading(msgspec.Struct):
@@ -382,6 +415,74 @@ class Reading(msgspec.Struct):
     def start(self, index: bool) -> int:
         """Return where to continue. The words may be behind the counts."""
         return min(self.covered, self.indexed) if index else self.covered
+
+    def left(self, index: bool) -> int:
+        """Return how many bytes of the file are to be read; a packed file may have been read further than its size."""
+        return max(0, self.size - self.start(index))
+
+
+# -- what was read
+
+
+class _Changed(OSError):
+    """The file has changed since its lines were counted. The next catch-up reads it again."""
+
+
+class Prefix:
+    """The hash of the first `size` bytes of a file."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._hash: _Hash = sha256()
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Add the bytes that follow."""
+        self._hash.update(data)
+        self.size += len(data)
+
+    def read(self, fs: Filesystem, fd: int, end: int) -> None:
+        """Add the bytes of a file up to an offset, or up to its end."""
+        while self.size < end and (chunk := fs.read(fd, min(CHUNK, end - self.size), self.size)):
+            self.add(chunk)
+
+    def digest(self) -> bytes:
+        """Return the hash."""
+        return self._hash.digest()
+
+    def copy(self) -> Prefix:
+        """Return the same prefix, to which other bytes can be added."""
+        other = Prefix()
+        other.size, other._hash = self.size, self._hash.copy()
+        return other
+
+
+class Checked:
+    """Hashes the bytes of a file as they are read, and compares them with those that were counted before.
+
+    Words may be behind the counts: then lines are read that were counted earlier, and they must be the same.
+    """
+
+    def __init__(self, prefix: Prefix, row: Reading) -> None:
+        self.held: list[bytes] = []  # read, but not hashed: the end may be part of a line
+        self._prefix = prefix
+        self._counted, self._fit = row.covered, row.fit
+        self._compare()
+
+    def up_to(self, end: int) -> bytes | None:
+        """Return the hash of everything that is counted after the lines before `end` were read."""
+        start = self._prefix.size
+        if end > start and self.held:
+            data = b"".join(self.held)
+            places = (start, self._counted, end) if start < self._counted < end else (start, end)
+            for first, last in pairwise(places):
+                self._prefix.add(memoryview(data)[first - start : last - start])
+                self._compare()
+            self.held = [data[end - start :]]
+        return self._fit if end <= self._counted else self._prefix.digest()
+
+    def _compare(self) -> None:
+        if self._prefix.size == self._counted > 0 and self._prefix.digest() != self._fit:
+            raise _Changed(errno.ESTALE, "the file has changed")
 
 
 class Counting:
@@ -414,6 +515,11 @@ class Counting:
                 found.append((offset, entry))
         self.digest.translator = self._lines.saved()
         return found
+
+    @property
+    def line_start(self) -> int:
+        """The offset up to which lines were read."""
+        return self._scanner.line_start
 
     @property
     def covered(self) -> int:
@@ -526,6 +632,105 @@ def entries_in(name: str, line: Line, formats: Formats) -> Iterator[tuple[str | 
         yield from formats.entries(name, line)
     elif line.head.type != "session" and (entry := decoded(line)) is not None:
         yield line.head.id, entry
+
+
+# -- checking
+
+
+class Facts(NamedTuple):
+    """Everything that a catalog knows of a file, for a comparison."""
+
+    mark: Mark
+    depth: Depth
+    row: dict[str, Any]
+    lengths: dict[int, bytes]  # the numbers of words of each entry that is indexed, by the offset of its line
+    find: Callable[[str], set[int]]  # returns the offsets of the entries with a word
+    words: Callable[[], list[str]]  # returns some of the words
+
+
+_GLANCED = (
+    "sub_agent",
+    "format",
+    "problem",
+    "id",
+    "cwd",
+    "created",
+    "parent",
+    "header_at",
+    "version",
+    "origin",
+    "told",
+)
+_COUNTED = (
+    "named",
+    "title",
+    "first_text",
+    "last_role",
+    "last_status",
+    "header_title",
+    *COUNTS,
+    "spending",
+    "covered",
+    "fit",
+)
+_TRIED = 100  # words of a session that are looked up
+
+
+def facts_of(database: sqlite3.Connection, path: str) -> Facts | None:
+    """Return what a catalog knows of a file; `None` if it has no row."""
+    columns = ("number", *_FILE[1:6], "counted", "searchable", *_GLANCED, *_COUNTED)
+    select = f"SELECT {', '.join(columns)} FROM sessions WHERE path = ?"
+    found = database.execute(select, (_stored(path),)).fetchone()
+    if found is None:
+        return None
+    row = dict(zip(columns, found, strict=True))
+    first = row["number"] << OFFSET_BITS
+    within = (first, first + OFFSETS)
+    lengths = "SELECT id, sz FROM texts_docsize WHERE id BETWEEN ? AND ?"
+    matching = "SELECT rowid FROM texts WHERE texts MATCH ? AND rowid BETWEEN ? AND ?"
+
+    def find(word: str) -> set[int]:
+        quoted = '"{}"'.format(word.replace('"', '""'))
+        return {number - first for (number,) in database.execute(matching, (quoted, *within))}
+
+    def words() -> list[str]:
+        database.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, texts, row)")
+        return [word for (word,) in database.execute("SELECT term FROM words ORDER BY doc, term LIMIT ?", (_TRIED,))]
+
+    return Facts(
+        (row["size"], row["mtime_ns"], row["inode"], row["device"], row["ctime_ns"]),
+        "index" if row["searchable"] else "count" if row["counted"] else "look",
+        row,
+        {number - first: size for number, size in database.execute(lengths, within)},
+        find,
+        words,
+    )
+
+
+def differences(stored: Facts, fresh: Facts | None, has_words: bool) -> list[str]:
+    """Return what a catalog knows otherwise than a new one. Which entries have words, and how many, is compared for all
+    of them; which words, for the rarest ones."""
+    if fresh is None:
+        return ["the file has a row"]
+    columns = (*_GLANCED, *_COUNTED) if stored.depth != "look" else _GLANCED
+    found = [
+        f"{name.replace('_', ' ')}: {_short(stored.row[name])} instead of {_short(fresh.row[name])}"
+        for name in columns
+        if stored.row[name] != fresh.row[name]
+    ]
+    if stored.depth == "index" and has_words:
+        wrong = {offset for offset, _ in stored.lengths.items() ^ fresh.lengths.items()}
+        for word in fresh.words():
+            wrong |= stored.find(word) ^ fresh.find(word)
+        if wrong:
+            count = f"{len(wrong)} {'entry' if len(wrong) == 1 else 'entries'}"
+            found.append(f"words: those of {count}, first at offset {min(wrong)}")
+    return found
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:59]}…"
 
 
 # -- words

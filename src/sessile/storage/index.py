@@ -11,8 +11,10 @@ and the states.
 
     id key · offset and flags · length · row of the parent · number of the state after this entry
 
-A saved index is checked against the journal when it is loaded (inode, size, hash of the last bytes that it covers) and block
-by block when it is read, so a large one costs no more than the blocks that are used.
+A saved index holds the stamp that the journal had when the two were last known to agree (`storage.base.Stamp`: inode,
+device, size, and both times), and a checksum of all bytes of the journal that it is made from. A journal with the same
+stamp is unchanged. With any other stamp the bytes are read and their checksum compared before the index is used. Each
+block of the index is checked when it is read, so a large one costs no more than the blocks that are used.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, zip_longest
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,7 +37,7 @@ from sessile.core.ids import blake2b
 from sessile.core.kinds import LABEL, MARKER, MESSAGE, STATE, TITLE, State, fold, fold_label
 from sessile.core.lines import Finding, Head, Line
 from sessile.storage import atomic
-from sessile.storage.base import Filesystem, Stat
+from sessile.storage.base import Filesystem, Stamp
 
 NOWHERE = -1
 MAX_FINDINGS = 1000  # kept in full; a file full of garbage would otherwise fill the memory
@@ -52,7 +54,6 @@ _MAX_SIZE = 256 * 1024  # bytes of all states; there could be as many as there a
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode
 
-TAIL = 4096  # bytes before the covered end that must not have changed
 ROW = struct.Struct("<8sQIii")
 
 # Our own flags, above those of the kinds.
@@ -60,8 +61,15 @@ HASHED = 1 << 14  # the key is a hash of an id that is not eight bytes long
 ORPHAN = 1 << 15  # there is a parent id, but no such entry
 KIND_FLAGS = (1 << 14) - 1
 
-_MAGIC = b"sessile-index-6\n"
-_PREFIX = struct.Struct("<16sII")
+_FORM = b"sessile-index-"
+_MAGIC = _FORM + b"7\n"
+_STAMP = struct.Struct("<QQQqqI")  # the stamp of the journal, and whether it is settled
+_CHECKED = struct.Struct("<QQQqqII")  # the same with its checksum
+_PREFIX = struct.Struct("<16s48sII")
+_NO_STAMP = bytes(_CHECKED.size)
+_BITS = (1 << 64) - 1
+_TICK = 50_000_000  # nanoseconds after which the clock of any local file system has advanced
+_FAR_TICK = 3_000_000_000  # the same, if the clock is that of another file system
 _KEY_OF_ROW = struct.Struct("<Q20x")
 _SLOT = struct.Struct("<I")
 _ENDS = struct.Struct("<II")
@@ -98,6 +106,8 @@ class RowIndex:
 
     def __init__(self) -> None:
         self.covered = 0
+        self.checked = 0  # bytes of the journal that the checksum is made from: at least those that are covered
+        self.checksum = 0
         self.irregular = False
         self.entries = 0
         self.labels: dict[str, str] = {}
@@ -108,6 +118,8 @@ class RowIndex:
         self._file: IndexFile | None = None
         self._saved = 0  # rows of the cache file; those in memory come after them
         self._kept = (0, 0)  # rows and bytes of the journal that the cache file covers
+        self._bound: tuple[int, int] | None = None  # checked bytes and checksum in the cache file
+        self.stamped: Stamp | None = None  # the stamp in the cache file
         self._tail = bytearray()
         self._tail_states = array("i")
         self._numbers: dict[bytes, int] = {}  # by key, because the text of a million ids would use most of the memory
@@ -131,6 +143,13 @@ class RowIndex:
     def has_orphans(self) -> bool:
         """Whether the parent of some entry is missing."""
         return bool(self._missing)
+
+    def note(self, offset: int, data: bytes) -> None:
+        """Add bytes of the journal to the checksum. Those that are in it already are left out."""
+        new = offset + len(data) - self.checked
+        if new > 0:
+            self.checksum = zlib.crc32(data if new == len(data) else memoryview(data)[-new:], self.checksum)
+            self.checked += new
 
     def report(self, finding: Finding) -> None:
         """Add a finding."""
@@ -219,14 +238,14 @@ class RowIndex:
         state = self._state_number(number)
         return None if state == UNKNOWN else self._states[state]
 
-    def save(self, fs: Filesystem, path: str, journal: Stat, tail: bytes) -> None:
-        """Write the whole index to the cache. The open file that it was loaded from stays valid."""
+    def save(self, fs: Filesystem, path: str) -> None:
+        """Write the whole index to the cache, without a stamp. The open file that it was loaded from stays valid."""
         rows = bytearray(self._file.read(0, self._saved * ROW.size) if self._file else b"")
         rows += self._tail
         header = Header(
-            inode=journal.st_ino,
-            device=journal.st_dev,
             covered=self.covered,
+            checked=self.checked,
+            checksum=self.checksum,
             entries=self.entries,
             labels=self.labels,
             title=self.title,
@@ -235,25 +254,85 @@ class RowIndex:
             found=self.found,
             extra=self.extra,
         )
-        write(fs, path, header, tail, rows, self._states.encoded())
+        write(fs, path, header, rows, self._states.encoded())
         self._kept = (len(self), self.covered)
+        self._bound, self.stamped = (self.checked, self.checksum), None
+
+    def stamp(self, fs: Filesystem, path: str, journal: Stamp) -> None:
+        """Note in the cache file that it agrees with the journal in this state.
+
+        The stamp is written in place, because a large index would take long to write again. A stamp that is cut short
+        has a wrong checksum and counts for nothing.
+        """
+        if self._bound is None or self.stamped == journal:
+            return
+        fd = fs.open(path, os.O_RDWR)
+        try:
+            header = _read_header(fs, fd)[0]
+            if (header.checked, header.checksum) != self._bound:
+                return  # another process has saved its own
+            # Two changes of a file that is looked at in between tell how fine the clock of the file system is.
+            inode, device, size, modified, changed = journal
+            fields = (inode & _BITS, device & _BITS, size, modified, changed)
+            fs.write(fd, _MAGIC)
+            first = fs.fstat(fd)
+            fs.write(fd, struct.pack("<Q", fields[0]))
+            second = fs.fstat(fd)
+            here = second.st_dev == device
+            fine = here and first.st_ctime_ns != second.st_ctime_ns
+            settled = fine or second.st_ctime_ns - changed > (_TICK if here else _FAR_TICK)
+            packed = _STAMP.pack(*fields, settled)
+            fs.write(fd, packed[8:] + struct.pack("<I", zlib.crc32(packed)))
+            self.stamped = journal
+        finally:
+            fs.close(fd)
 
     @classmethod
-    def load(cls, fs: Filesystem, path: str, journal: Stat, read_tail: Callable[[int], bytes]) -> RowIndex | None:
-        """Return the saved index; `None` if there is none that matches the journal."""
+    def load(
+        cls, fs: Filesystem, path: str, journal: Stamp, is_unchanged: Callable[[Stamp | None, int, int], bool]
+    ) -> RowIndex | None:
+        """Return the saved index; `None` if there is none that matches the journal.
+
+        `is_unchanged` is called with the stamp in the cache file, if that is another one: it returns whether so many
+        first bytes of the journal still have that checksum.
+        """
         try:
             file = IndexFile(fs, path)
+        except NewerIndex:
+            raise
         except NO_CACHE:
             return None
         index = cls()
         try:
-            if file.fits(journal, read_tail):
+            header, stamped = file.header, file.stamp
+            if stamped == journal or (
+                header.checked <= journal.size and is_unchanged(stamped, header.checked, header.checksum)
+            ):
                 index._adopt(file)
+                index.stamped = stamped
                 return index
         except NO_CACHE:
             pass
         file.close()
         return None
+
+    def differences(self, right: RowIndex) -> list[str]:
+        """Return how this index, as saved, differs from one that was made from the same bytes just now."""
+        found = []
+        rows = self._file.read(0, self._saved * ROW.size) if self._file is not None else bytes(self._tail)
+        if rows != right._tail:
+            pairs = zip_longest(ROW.iter_unpack(rows), ROW.iter_unpack(right._tail))
+            number = next(number for number, (mine, its) in enumerate(pairs) if mine != its)
+            found.append(f"row {number} is wrong")
+        if self._states.encoded() != right._states.encoded():
+            found.append("the states of the paths are wrong")
+        for name in ("entries", "labels", "title", "found", "findings", "has_orphans", "extra"):
+            mine, its = (msgspec.json.encode(getattr(index, name)) for index in (self, right))
+            if mine != its:
+                found.append(f"{name.replace('_', ' ')}: {mine.decode()[:80]} instead of {its.decode()[:80]}")
+        if right.irregular:
+            found.append("ids are not unique, or parents come after their children")
+        return found
 
     def _adopt(self, file: IndexFile) -> None:
         header = file.header
@@ -262,6 +341,7 @@ class RowIndex:
         self._saved = header.rows
         self._kept = (header.rows, header.covered)
         self.covered = header.covered
+        self.checked, self.checksum = self._bound = (header.checked, header.checksum)
         self.entries = header.entries
         self.labels = header.labels
         self.title = header.title
@@ -332,16 +412,15 @@ class StateTable:
 class Header(msgspec.Struct):
     """What the saved index knows about the journal as a whole."""
 
-    inode: int
-    device: int
     covered: int
+    checked: int
+    checksum: int
     entries: int
     labels: dict[str, str]
     title: int
     missing: list[str]
     findings: list[Finding]
     found: int
-    tail: str = ""
     rows: int = 0
     slots: int = 0
     states: int = 0
@@ -349,12 +428,11 @@ class Header(msgspec.Struct):
     extra: Any = None
 
 
-def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytearray, states: Sequence[bytes]) -> None:
-    """Save an index, replacing an earlier one. `tail` are the last bytes of the journal that it covers.
+def write(fs: Filesystem, path: str, header: Header, rows: bytearray, states: Sequence[bytes]) -> None:
+    """Save an index, replacing an earlier one.
 
     Everything else is appended to `rows`, so that a large index is not in memory twice.
     """
-    header.tail = _tail_hash(tail)
     header.rows, header.states = len(rows) // ROW.size, len(states)
     slots = _hash_table(rows)
     header.slots = len(slots) // _SLOT.size
@@ -365,57 +443,47 @@ def write(fs: Filesystem, path: str, header: Header, tail: bytes, rows: bytearra
     view = memoryview(payload)
     header.checksums = [zlib.crc32(view[at : at + _BLOCK]) for at in range(0, len(view), _BLOCK)]
     encoded = msgspec.json.encode(header)
-    prefix = _PREFIX.pack(_MAGIC, len(encoded), zlib.crc32(encoded))
+    prefix = _PREFIX.pack(_MAGIC, _NO_STAMP, len(encoded), zlib.crc32(encoded))
     atomic.make_folders(fs, posixpath.dirname(path))
     pieces = (view[at : at + _PIECE].tobytes() for at in range(0, len(view), _PIECE))
-    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False)
+    atomic.replace(fs, path, chain((prefix + encoded,), pieces), durable=False, cache=True)
 
 
 class IndexDamaged(Exception):
     """The cache does not hold what was written to it, and must be rebuilt."""
 
 
+class NewerIndex(ValueError):
+    """The cache file has a form that only a newer release knows. It is left alone."""
+
+
 # Errors after which the cache is ignored.
 NO_CACHE = (IndexDamaged, OSError, ValueError, msgspec.MsgspecError, struct.error)
 
 
-class IndexFile:
+class IndexFile(atomic.Descriptor):
     """A saved index, read block by block; each block is checked when first read."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self._fs = fs
         self._fd = fs.open(path, os.O_RDONLY)
         self._blocks: dict[int, bytes] = {}
+        self._whole: bytes | None = None
         try:
-            start = fs.read(self._fd, _FIRST_READ, 0)
-            magic, size, checksum = _PREFIX.unpack_from(start)
-            encoded = start[_PREFIX.size : _PREFIX.size + size]
-            if len(encoded) < size <= fs.fstat(self._fd).st_size:
-                encoded = fs.read(self._fd, size, _PREFIX.size)
-            if magic != _MAGIC or zlib.crc32(encoded) != checksum:
-                raise ValueError("not an index of this version")
-            self.header = msgspec.json.decode(encoded, type=Header)
+            self.header, self.stamp, self._start, first = _read_header(fs, self._fd)
+            if len(first) < _FIRST_READ:  # that is all of it: most sessions need one descriptor, not two
+                self._whole = first
+                self.close()
         except BaseException:
             self.close()
             raise
-        self._start = _PREFIX.size + size
         self._slots_at = self.header.rows * ROW.size
         self._states_at = self._slots_at + self.header.slots * _SLOT.size
 
     def close(self) -> None:
-        try:
-            self._fs.close(self._fd)
-        except OSError:
-            pass  # it was only read
-
-    def fits(self, journal: Stat, read_tail: Callable[[int], bytes]) -> bool:
-        """Return whether this is the index of that journal, and the journal has only grown since."""
-        header = self.header
-        return (
-            (header.inode, header.device) == (journal.st_ino, journal.st_dev)
-            and header.covered <= journal.st_size
-            and header.tail == _tail_hash(read_tail(header.covered))
-        )
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            atomic.close_quietly(self._fs, fd)  # it was only read
 
     def states(self) -> Sequence[bytes]:
         """Return the encoded states, each read on access."""
@@ -444,15 +512,20 @@ class IndexFile:
     def _block(self, number: int) -> bytes:
         block = self._blocks.get(number)
         if block is None:
-            try:
-                block = self._fs.read(self._fd, _BLOCK, self._start + number * _BLOCK)
-            except OSError as error:
-                raise IndexDamaged(str(error)) from error
+            block = self._read(self._start + number * _BLOCK)
             checksums = self.header.checksums
             if number >= len(checksums) or zlib.crc32(block) != checksums[number]:
                 raise IndexDamaged(f"block {number}")
             self._blocks[number] = block
         return block
+
+    def _read(self, offset: int) -> bytes:
+        if self._whole is not None:
+            return self._whole[offset : offset + _BLOCK]
+        try:
+            return self._fs.read(self._fd, _BLOCK, offset)
+        except OSError as error:
+            raise IndexDamaged(str(error)) from error
 
     def find(self, entry_id: str) -> int | None:
         """Return the number of an entry; `None` if there is none with that id."""
@@ -467,6 +540,24 @@ class IndexFile:
                 return int(row) - 1
             slot = (slot + 1) % slots
         return None
+
+
+def _read_header(fs: Filesystem, fd: int) -> tuple[Header, Stamp | None, int, bytes]:
+    """Return the header of a saved index, its stamp if it has a settled one, where the payload starts, and the first bytes."""
+    start = fs.read(fd, _FIRST_READ, 0)
+    magic, stamp, size, checksum = _PREFIX.unpack_from(start)
+    encoded = start[_PREFIX.size : _PREFIX.size + size]
+    if len(encoded) < size <= fs.fstat(fd).st_size:
+        encoded = fs.read(fd, size, _PREFIX.size)
+    if magic != _MAGIC or zlib.crc32(encoded) != checksum:
+        digits = magic.strip().removeprefix(_FORM)
+        if magic.startswith(_FORM) and digits.isdigit() and int(digits) > int(_MAGIC.removeprefix(_FORM)):
+            raise NewerIndex("an index of a newer release")
+        raise ValueError("not an index of this version")
+    *fields, settled, checked = _CHECKED.unpack(stamp)
+    is_whole = settled and zlib.crc32(stamp[: _STAMP.size]) == checked
+    header = msgspec.json.decode(encoded, type=Header)
+    return header, Stamp(*fields) if is_whole else None, _PREFIX.size + size, start
 
 
 class _SavedStates(Sequence[bytes]):
@@ -511,7 +602,3 @@ def _hash_table(rows: bytearray) -> bytes:
     if sys.byteorder == "big":
         table.byteswap()
     return table.tobytes()
-
-
-def _tail_hash(tail: bytes) -> str:
-    return blake2b(tail, 16).hex()

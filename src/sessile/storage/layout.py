@@ -1,6 +1,7 @@
 """Names and paths: the folders of a store, names of files, ids of terminals.
 
     <root>/sessions/--<cwd>--/<timestamp>_<session id>.jsonl     beside it, without `.jsonl`, the artifacts folder
+    <root>/sessions/--<cwd>--/<timestamp>_<session id>.draft     the same session before the first answer
     <root>/blobs/<sha256>    <root>/terminal-sessions/<terminal>    <root>/history.db
     <root>/originals/    <root>/trash/    <root>/cache/
     <root>/kept/<agent>/     copies of other agents' sessions, with the same paths as below the agent's sessions folder
@@ -167,9 +168,9 @@ def stem_of(path: str) -> str:
     """Return the name of a session file without its suffixes."""
     name = posixpath.basename(path)
     stem, journal, _ = name.partition(JOURNAL)
-    return stem if journal else name.removesuffix(LEGACY)
+    return stem if journal else name.removesuffix(LEGACY).removesuffix(DRAFT)
 
 
 def session_files(names: Sequence[str]) -> list[str]:
-    """Return the names in a folder that are session files."""
-    return [name for name in names if name.endswith(JOURNAL) and not name.startswith(".")]
+    """Return the names in a folder that are session files, published ones and drafts."""
+    return [name for name in names if name.endswith((JOURNAL, DRAFT)) and not name.startswith(".")]

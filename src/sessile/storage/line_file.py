@@ -209,12 +209,9 @@ class HeldFile:
         With `keep_as` the old file stays reachable under that name.
         """
         fs = self._fs
-        fd = -1
+        opened: list[int] = []  # the new file, locked before any other process can know it
 
-        def lock_new(temp: str) -> None:
-            nonlocal fd
-            fd = fs.open(temp, _EXISTING)
-            fs.lock(fd)  # before any other process can know the file
+        def check(temp: str) -> None:
             if fs.fstat(self._fd).st_size < self.size or not self.has_its_name():
                 raise self._changed()
 
@@ -223,16 +220,16 @@ class HeldFile:
             size = fs.fstat(self._fd).st_size
             if size > self.size:
                 late = b"".join(_chunks(fs, self._fd, self.size, size))
-                write_lines(fs, fd, self.path, fs.fstat(fd).st_size, late)
-                fs.sync(fd)
+                write_lines(fs, opened[0], self.path, fs.fstat(opened[0]).st_size, late)
+                fs.sync(opened[0])
 
         try:
-            atomic.replace(fs, self.path, content, keep_as=keep_as, before=lock_new, after=carry_over)
+            atomic.replace(fs, self.path, content, keep_as=keep_as, before=check, after=carry_over, held=opened)
         except BaseException:
-            if fd >= 0:
+            for fd in opened:
                 atomic.close_quietly(fs, fd)
             raise
-        old, self._fd = self._fd, fd
+        old, self._fd = self._fd, opened[0]
         atomic.close_quietly(fs, old)
         status = self.status()
         self.identity, self.size = (status.st_dev, status.st_ino), status.st_size

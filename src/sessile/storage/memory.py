@@ -30,6 +30,7 @@ class FileNode:
     modified: int
     content: bytearray = field(default_factory=bytearray)
     links: int = 0
+    changed: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -41,6 +42,7 @@ class FolderNode:
     names: dict[str, Node] = field(default_factory=dict)
     parent: FolderNode | None = None
     links: int = 0
+    changed: int = 0
 
 
 Node = FileNode | FolderNode
@@ -64,6 +66,7 @@ class MemoryStat(NamedTuple):
     st_uid: int
     st_size: int
     st_mtime_ns: int
+    st_ctime_ns: int
 
 
 @dataclass(eq=False, slots=True)
@@ -81,7 +84,7 @@ class MemoryFilesystem:
     """Files that exist as long as this object. `clock` returns modification times in nanoseconds."""
 
     def __init__(self, *, clock: Callable[[], int] | None = None) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._clock = clock or count(1).__next__
         self._numbers = count(1)
         self._descriptors = count(3)
@@ -183,7 +186,8 @@ class MemoryFilesystem:
 
     def set_modified(self, fd: int, nanoseconds: int) -> None:
         with self._guard:
-            self._opened(fd).node.modified = nanoseconds
+            node = self._opened(fd).node
+            node.modified, node.changed = nanoseconds, self._clock()
 
     # -- names
 
@@ -261,11 +265,11 @@ class MemoryFilesystem:
 
     def _store(self, file: FileNode, offset: int, data: bytes) -> None:
         overlay(file.content, offset, data)
-        file.modified = self._clock()
+        file.modified = file.changed = self._clock()
 
     def _resize(self, file: FileNode, size: int) -> None:
         resize(file.content, size)
-        file.modified = self._clock()
+        file.modified = file.changed = self._clock()
 
     def _rebind(self, *bindings: Binding) -> None:
         """Change one or several names, atomically."""
@@ -274,12 +278,14 @@ class MemoryFilesystem:
             old = folder.names.pop(name, None)
             if old is not None:
                 old.links -= 1
+                old.changed = now
             if node is not None:
                 folder.names[name] = node
                 node.links += 1
+                node.changed = now
                 if isinstance(node, FolderNode):
                     node.parent = folder
-            folder.modified = now
+            folder.modified = folder.changed = now
 
     def _settle(self, node: Node) -> None:
         """Make `node` durable: nothing to do in memory."""
@@ -329,7 +335,7 @@ class MemoryFilesystem:
             (stat.S_IFREG | 0o600, len(node.content)) if isinstance(node, FileNode) else (stat.S_IFDIR | 0o700, 0)
         )
         # The device number distinguishes this object from all others that exist.
-        return MemoryStat(mode, node.number, id(self), node.links, self._user, size, node.modified)
+        return MemoryStat(mode, node.number, id(self), node.links, self._user, size, node.modified, node.changed)
 
 
 def overlay(content: bytearray, offset: int, data: bytes) -> None:

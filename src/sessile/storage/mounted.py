@@ -23,7 +23,7 @@ class MountedFilesystem:
         self._point = point
         self._open: dict[int, tuple[Filesystem, int]] = {}  # by our own numbers: the two could use the same
         self._next = 1
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def _at(self, path: str) -> Filesystem:
         return self._mounted if is_below(self._point, path) else self._base

@@ -1,6 +1,9 @@
 """Read the journal of a session: its header, its rows through the index, its lines.
 
 Nothing here changes the file. The index catches up with the file whenever rows are requested, and is saved in the cache.
+Rows are never used for a file that is not known to be unchanged: whenever the stamp of the file is not the one that was
+last seen, and our own appends do not explain it, the bytes that the index is made from are compared with their checksum
+first.
 A journal with duplicate ids, forward parents or cycles is read as a whole instead, so that the answers are the same with and
 without an index.
 
@@ -12,22 +15,25 @@ from __future__ import annotations
 
 import os
 import threading
+import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import TypeVar
 
 from sessile.core.codec import decode
 from sessile.core.context import fold_path
-from sessile.core.kinds import STATE, State, flags_of
+from sessile.core.kinds import MESSAGE, STATE, State, flags_of
 from sessile.core.lines import Finding, Head, Item, Line, Scanner, read_head
 from sessile.core.tree import Node, Tree
 from sessile.errors import LeafMoved, NotASession, SessileError, StorageFailure, storage_failure
 from sessile.storage import log
-from sessile.storage.base import CHUNK, Filesystem, Row, Stat
+from sessile.storage.atomic import Descriptor
+from sessile.storage.base import CHUNK, Filesystem, Row, Stamp, Stat, stamp_of
+from sessile.storage.drafts import is_draft, located
 from sessile.storage.head import find_header
-from sessile.storage.index import HASHED, KIND_FLAGS, NOWHERE, TAIL, IndexDamaged, Place, RowIndex
+from sessile.storage.index import HASHED, KIND_FLAGS, NO_CACHE, NOWHERE, IndexDamaged, NewerIndex, Place, RowIndex
 
 Answer = TypeVar("Answer")
 
@@ -36,15 +42,16 @@ _BATCH = 1024  # rows looked up at once for an iterator
 _STEPS = 32  # rows looked up at once for a walk; most end at the last compaction
 _SHOWN = 64 * 1024  # bytes of one append; larger ones are copies of sessions, which are not read in between
 _GAP = 16 * 1024  # bytes; reading a smaller gap between two lines is cheaper than a second call
+_CHECKED_AT_ONCE = 256 * 1024  # bytes that stay in the processor's cache between reading and checking
+_MESSAGE = b'{"type":"message",'  # how nearly all lines of messages start
 
 
-class SessionFile:
+class SessionFile(Descriptor):
     """The descriptor of a session file, or -1 if it is closed, and reading from it."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self.path = path
         self._fs = fs
-        self._fd = -1
 
     def _close_descriptor(self) -> None:
         if self._fd >= 0:
@@ -62,13 +69,13 @@ class SessionFile:
         except OSError as error:
             raise storage_failure(error, self.path, "look at the session") from error
 
-    def _size_by_name(self, identity: int) -> int | None:
-        """Return the size of the file if it is open and still has its name, with one call; else `None`."""
+    def _stat_by_name(self, identity: int) -> Stat | None:
+        """Return the status of the file if it is open and still has its name, with one call; else `None`."""
         try:
             stat = self._fs.lstat(self.path)
         except OSError:
             return None
-        return stat.st_size if self._fd >= 0 and stat.st_ino == identity else None
+        return stat if self._fd >= 0 and stat.st_ino == identity else None
 
     def _read(self, offset: int, length: int) -> bytes:
         try:
@@ -174,6 +181,25 @@ def runs_of(positions: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, in
         yield start, end, count
 
 
+class Grown:
+    """A file that only a journal of this process has changed, by appending, since certain stamps.
+
+    Other readers in this process need not compare its bytes again for each append.
+    """
+
+    def __init__(self, *stamps: Stamp | None) -> None:
+        self.stamps = set(stamps)
+        self.last: Stamp | None = None
+
+    def is_from(self, stamp: Stamp | None, last: Stamp) -> bool:
+        """Return whether nothing but appends lie between the two stamps."""
+        return stamp is not None and last == self.last and stamp in self.stamps
+
+
+GROWN: dict[tuple[int, int], Grown] = {}
+"""By device and inode, the files that journals of this process append to."""
+
+
 class JournalReader(SessionFile):
     """One session file, open for reading."""
 
@@ -203,6 +229,7 @@ class JournalReader(SessionFile):
             self._seen = (
                 stat.st_size
             )  # where the news start: bytes that we did not write and that were not there at open
+            self._left = stamp_of(stat)  # the file as we opened it, or as our last append left it
             self._header = self._find_header(stat.st_size)
             self.session_id = str(self._header.head.id)
         except BaseException:
@@ -218,8 +245,8 @@ class JournalReader(SessionFile):
     def close(self) -> None:
         """Save the index and close the descriptor."""
         with self._mutex:
-            if self._fd >= 0 and not self._loose:
-                self._save_index()
+            if self._fd >= 0:
+                self._save_index(closing=True)
             self._close_descriptor()
 
     def _close_descriptor(self) -> None:
@@ -258,24 +285,45 @@ class JournalReader(SessionFile):
         self._loose = False  # whether the last rows come from a line that has no newline yet
         self._tail_findings: list[Finding] = []
         self._indexed = 0 if distrust else -1  # the size of the file when the index was last caught up
+        self._stamp: Stamp | None = None  # the file when it was last known to be as the index says
         self._asked = False  # since the last append: a caller that reads between appends will read again
 
     def _rows(self) -> RowIndex:
         """Return the index, caught up with the file."""
         self._asked = True
-        size = self._size_by_name(self._identity)
-        if size is None:
-            size = self._stat().st_size
+        stat = self._stat_by_name(self._identity)
+        if stat is None and is_draft(self.path):
+            self.path = located(self._fs, self.path)  # its writer has published it
+            stat = self._stat_by_name(self._identity)
+        if stat is None:
+            stat = self._stat()
             if self._is_replaced():
                 self._open_again()
                 self._seen = 0  # everything is news
-                size = self._stat().st_size
-        if size != self._indexed:
-            if self._indexed < 0 or self._loose or size < self._indexed:
-                self._forget_index()
-                self._index = self._load_index() or self._index
-            self._catch_up(self._index, self._chunks(self._index.covered, size), size)
+                stat = self._stat()
+        stamp = stamp_of(stat)
+        if stamp != self._stamp or stamp.size != self._indexed:
+            self._renew(stamp)
         return self._index
+
+    def _renew(self, stamp: Stamp) -> None:
+        """Bring the index up to date with the file, which has this stamp now."""
+        size = stamp.size
+        if self._indexed < 0 or self._loose or size < self._indexed:
+            self._forget_index()
+            self._index = self._load_index(stamp) or self._index
+        elif stamp != self._stamp and not self._starts_with(self._index.checked, self._index.checksum):
+            self._forget_index(distrust=True)
+        self._stamp = stamp
+        self._catch_up(self._index, self._chunks(self._index.covered, size), size)
+
+    def _starts_with(self, size: int, checksum: int) -> bool:
+        """Return whether so many first bytes of the file have that checksum."""
+        found = read = 0
+        for chunk in self._chunks(0, size, _CHECKED_AT_ONCE):
+            found = zlib.crc32(chunk, found)
+            read += len(chunk)
+        return (read, found) == (size, checksum)
 
     def _is_replaced(self) -> bool:
         """Return whether another handle has replaced our file, which has lost its name, by a new one of the same session."""
@@ -295,6 +343,7 @@ class JournalReader(SessionFile):
         scanner = self._scanner(index.covered)
         try:
             for chunk in chunks:
+                index.note(scanner.offset, chunk)
                 for item in scanner.feed(chunk):
                     if isinstance(item, Finding):
                         index.report(item)
@@ -337,22 +386,66 @@ class JournalReader(SessionFile):
         elif head.type != "title":
             report(Finding("no_id", line.offset, len(line.raw), f"a {head.type} entry without an id"))
 
-    def _load_index(self) -> RowIndex | None:
-        path = self._index_path
-        return None if path is None else RowIndex.load(self._fs, path, self._stat(), self._tail_before)
+    def _load_index(self, stamp: Stamp) -> RowIndex | None:
+        """Return the saved index, if it is one of the file with this stamp."""
 
-    def _save_index(self) -> None:
-        """Save the index for the next time the session is opened. A cache that cannot be written is not an error."""
-        index = self._index
-        if self._index_path is None or index.irregular or not index.worth_saving:
+        compared = False
+
+        def is_unchanged(stamped: Stamp | None, size: int, checksum: int) -> bool:
+            nonlocal compared
+            grown = GROWN.get((stamp.device, stamp.inode))
+            if grown is not None and grown.is_from(stamped, stamp):
+                return True
+            compared = True
+            return self._starts_with(size, checksum)
+
+        path = self._index_path
+        try:
+            index = None if path is None else RowIndex.load(self._fs, path, stamp, is_unchanged)
+        except NewerIndex:
+            self._index_path = index = None  # nor is it replaced: both releases may be in use
+        if index is not None and compared:
+            index.stamped = None  # save the new stamp at once, so that nobody compares again
+        return index
+
+    def _save_index(self, *, closing: bool = False) -> None:
+        """Save the index for the next time the session is opened. A cache that cannot be written is not an error.
+
+        The stamp of the file is saved with it, and on closing if the file has changed since: then the next one to open it
+        has nothing to check.
+        """
+        index, stamp = self._index, self._stamp
+        if self._index_path is None or stamp is None or index.irregular:
             return
         try:
-            index.save(self._fs, self._index_path, self._stat(), self._tail_before(index.covered))
-        except (OSError, SessileError, IndexDamaged, ValueError) as error:
+            if index.worth_saving and not self._loose:
+                index.save(self._fs, self._index_path)
+            if closing or index.stamped is None:
+                index.stamp(self._fs, self._index_path, stamp)
+                grown = GROWN.get((stamp.device, stamp.inode))
+                if grown is not None and grown.last == stamp:
+                    grown.stamps.add(stamp)
+        except (SessileError, *NO_CACHE) as error:
             log.info("the index of %s was not saved: %s", self.path, error)
 
-    def _tail_before(self, end: int) -> bytes:
-        return self._read(max(0, end - TAIL), min(end, TAIL))
+    def compare_index(self) -> list[str]:
+        """Return the differences between the saved index and the file; none if there is no index that would be used."""
+        with self._mutex:
+            saved = JournalReader._load_index(self, stamp_of(self._stat()))
+            if saved is None:
+                return []
+            with closing(self._unindexed()) as fresh:
+                try:
+                    fresh._catch_up(fresh._index, fresh._chunks(0, saved.covered), saved.covered)
+                    return saved.differences(fresh._index)
+                except NO_CACHE as error:
+                    return [f"it cannot be read: {error}"]
+                finally:
+                    saved.close()
+
+    def _unindexed(self) -> JournalReader:
+        """Return another reader of the same file, which has no saved index."""
+        return JournalReader(self._fs, self.path)
 
     def _rewritten(self, detail: str) -> LeafMoved:
         return LeafMoved(
@@ -431,6 +524,8 @@ class JournalReader(SessionFile):
             again = self.find(row.id)
             if again is None:
                 raise self._rewritten(f"entry {row.id} is gone")
+            if again[:3] != row[:3]:
+                raise self._rewritten(f"entry {row.id} has another parent or kind")
             return self._shown(self._read(*again.position), again)
 
     def _shown(self, raw: bytes, row: Row) -> bytes:
@@ -443,13 +538,17 @@ class JournalReader(SessionFile):
             yield self._shown(raw, row) if self._is(raw, row) else self.read(row)
 
     def _is(self, raw: bytes, row: Row) -> bool:
-        """Return whether these bytes are the line of that row."""
-        if raw.endswith(b"}") and raw.find(b'"id":"%b"' % row.id.encode("utf-8", "surrogatepass"), 0, 256) > 0:
-            return True
+        """Return whether these bytes are the line of that row: its id, its parent, its kind."""
+        entry_id, parent_id, flags, _ = row
+        if flags & MESSAGE and parent_id is not None and raw.startswith(_MESSAGE) and raw.endswith(b"}"):
+            ids = f'"id":"{entry_id}","parentId":"{parent_id}"'
+            if raw.startswith(ids.encode("utf-8", "surrogatepass"), len(_MESSAGE)):
+                return True
         try:
-            return read_head(raw).id == row.id
+            head = read_head(raw)
         except ValueError:
             return False
+        return (head.id, head.parentId or None, flags_of(head)) == (entry_id, parent_id, flags)
 
     def rows(self, start: int = 0) -> Iterator[Row]:
         return self._numbered(range(start, self._ask(len)))

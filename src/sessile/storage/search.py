@@ -1,10 +1,12 @@
 """Search sessions: for words with the index of the catalog, or in the files themselves for a substring or a regular expression.
 
 `Searcher` answers a query, best hits first. The index only proposes candidates. Every hit is read again in its journal, where
-`Query` decides, so a stale or wrong index does no harm. A last line without a newline is read directly, and so are sessions
+`Query` decides, so a stale or wrong index does no harm. A session in which the index names a line that is not there has
+changed since the last catch-up, and is read from end to end. A last line without a newline is read directly, and so are sessions
 that are not indexed yet, on request. `CatalogWords` is the index in SQLite; `postgres.listings` has that of a database.
 
-`scan_file` finds a `Needle` in one file without an index: in any field, of any size. Rules:
+`scan_file` finds a `Needle` in one file without an index: in any field, of any size. The index has no tool results, which are
+most of the bytes, and no other data, which few people search for. `Rest` scans for them, as far as they are wanted. Rules:
 
 - A file is read in blocks of a megabyte and split into lines. Only lines that can contain the needle are decoded: those with
   its bytes as JavaScript writes them, or with another JSON escape of one of its characters (`\\u4e2d`, `\\/`). Only matches in
@@ -20,20 +22,40 @@ import ctypes
 import os
 import re
 import sqlite3
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from sessile.core.codec import encode_plain
+from sessile.core.large import FULL, Get, restore
 from sessile.core.lines import MAX_LINE, Finding, Line
 from sessile.core.visible import html_table
-from sessile.core.words import FIELDS, INDEXED, Excerpt, Field, Query, Span, excerpt, fold, passages, pieces
-from sessile.errors import InvalidQuery, storage_failures
-from sessile.storage.base import CHUNK, NATIVE, Filesystem
-from sessile.storage.catch_up import OFFSET_BITS, OFFSETS, entries_in, lines_in, scanner_of
+from sessile.core.words import (
+    FEW,
+    FIELDS,
+    INDEXED,
+    NOT_INDEXED,
+    SHOWN,
+    Excerpt,
+    Field,
+    Query,
+    Span,
+    excerpt,
+    fold,
+    passages,
+    pieces,
+    rest,
+)
+from sessile.errors import InvalidQuery, SessionNotFound, StorageFailure, storage_failures
+from sessile.storage.base import CHUNK, NATIVE, Blobs, Filesystem
+from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.catch_up import OFFSET_BITS, OFFSETS, Enough, Progress, entries_in, lines_in, scanner_of
 from sessile.storage.filters import storable, within
 from sessile.storage.formats import Formats
+from sessile.storage.head import decoded
 from sessile.storage.packed import open_rows
 
 
@@ -91,9 +113,9 @@ class Hit(NamedTuple):
         session_id: The session id.
         entry_id: The id of the entry; `None` in a file of version 1, which has no ids.
         offset: The offset of the entry's line in the file, in bytes.
-        field: Which part of the entry matches: "text", "thinking", "tool_input" or "tool_result".
+        field: Which part of the entry matches: "text", "thinking", "tool_input", "tool_result" or "other".
         excerpt: The text around the match, with the matching spans.
-        rank: How good the match is: lower is better. `None` if the session is not indexed.
+        rank: How good the match is: lower is better. `None` if the index has no such field, or not this session yet.
 
     Example:
         ```python
@@ -117,14 +139,20 @@ class Results(NamedTuple):
     Attributes:
         hits: The best hits, best first.
         titles: The paths of sessions whose title contains all words.
-        matches: How many indexed entries match, by field, ignoring case.
+        matches: How many entries match, by field: of indexed fields ignoring case, of others as far as they were read.
         pending: How many sessions were not searched, because they are not indexed yet.
         ignored: Parts of the query that no index can find, such as punctuation.
-        unread: The paths of the session files that were not searched. Only `Library.search` sets it.
+        unread: The paths of the session files that were not searched. Only `Library.search` sets this and the following.
+        unscanned: How many sessions were not read for fields without an index, because the time was up or the hits were enough.
+            If it is not zero, `matches` of these fields are a lower bound.
+        excluded: How many matches are in sessions that the filter leaves out.
+        problems: What could not be read, such as damaged files, for the user to read.
 
     Example:
         ```python
         results = library.search("webhook retry", limit=5)
+        for field, count in results.hidden.items():
+            print(f"{count} more in {field}")
         if results.unread:
             print(f"{len(results.unread)} sessions were not searched yet")
         ```
@@ -136,9 +164,19 @@ class Results(NamedTuple):
     pending: int
     ignored: list[str]
     unread: Sequence[str] = ()
+    unscanned: int = 0
+    excluded: int = 0
+    problems: Sequence[str] = ()
+
+    @property
+    def hidden(self) -> dict[str, int]:
+        """How many matching entries are not among the hits, by field."""
+        shown = Counter[str](hit.field for hit in self.hits)
+        return {field: count - shown[field] for field, count in self.matches.items() if count > shown[field]}
 
     def _repr_html_(self) -> str:
         caption = f"{len(self.hits):,} hits"
+        caption += "".join(f", {count:,} more in {field}" for field, count in self.hidden.items())
         caption += f", {len(self.unread):,} files not searched yet" if self.unread else ""
         rows = ((hit.excerpt.text, hit.field, hit.session_id, hit.entry_id) for hit in self.hits)
         return html_table(caption, ("text", "field", "session", "entry"), rows)
@@ -162,10 +200,18 @@ class Searcher:
             return Results([], [], {}, pending, query.ignored)
         fields = [field for field in INDEXED if field in fields]
         hits: list[Hit] = []
+        stale: dict[str, Searched] = {}  # the index names lines that these sessions do not have: they are read instead
         for candidate in self._index.candidates(query, fields) if fields else ():
-            hits += self._hits_at(query, fields, candidate)
+            line = self._line_of(candidate)
+            if line is None:
+                stale[candidate.session.path] = candidate.session._replace(indexed=0)
+            elif candidate.session.path not in stale:
+                hits += self._hits_in(query, fields, candidate.session, line, candidate.rank)
             if len(hits) >= limit:
                 break
+        if stale:
+            hits = [hit for hit in hits if hit.path not in stale]
+            unread = [*stale.values(), *(session for session in unread if session.path not in stale)]
         for session in unread:
             if len(hits) >= limit:
                 break
@@ -192,12 +238,10 @@ class Searcher:
         finally:
             self._fs.close(fd)
 
-    def _hits_at(self, query: Query, fields: Sequence[Field], candidate: Candidate) -> Iterator[Hit]:
-        """Yield the hits in a line, if the journal still has it where the index says."""
-        session, offset = candidate.session, candidate.offset
-        first = next(lines_in(session.format, candidate.raw, offset, self._formats), None)
-        if first is not None and first.offset == offset:
-            yield from self._hits_in(query, fields, session, first, candidate.rank)
+    def _line_of(self, candidate: Candidate) -> Line | None:
+        """Return the line that the index names; `None` if the journal has no line there."""
+        first = next(lines_in(candidate.session.format, candidate.raw, candidate.offset, self._formats), None)
+        return first if first is not None and first.offset == candidate.offset else None
 
     def _hits_in(
         self, query: Query, fields: Sequence[Field], session: Searched, line: Line, rank: float | None
@@ -345,6 +389,16 @@ class CatalogWords:
 
 _MAX_SPANS = 1000  # matches that are marked in one text
 _MAX_NEEDLE = 10_000
+_CUT = encode_plain(FULL)  # in a line with a text that was cut
+# Letters with accents in UTF-8: U+00C0–U+02BF, U+1E00–U+1EFF and wide letters; accents that follow a letter; and as escapes.
+# Patterns start with one set of bytes, which makes them several times as fast, and may match too much.
+_LEADS = rb"\xc3-\xca\xcc\xcd\xe1\xef"
+_ACCENTED = rb"[%b\xc3-\xca\xe1\xef][\x80-\xbf]{0,2}(?:\xcc[\x80-\xbf]|\xcd[\x80-\xaf]){0,2}"
+_LONGEST_LETTER = 7  # bytes, with its accents
+_MARK = re.compile(rb"[%b](?:(?<=[\xc3-\xca\xcc\xcd])|[\xb8-\xbb]|\xbc[\xa1-\xba]|\xbd[\x81-\x9a])" % _LEADS)
+_MARKS = 4000  # in a block; if there are more, going from one to the next takes longer than one pass
+_NO_LEADS = bytes(byte for byte in range(256) if not re.match(b"[%b]" % _LEADS, bytes((byte,))))
+_ESCAPED = re.compile(rb"\\u(?:00[c-f]|0[12]|03[0-6]|1e|ff[0-7])")
 
 
 class Match(NamedTuple):
@@ -385,10 +439,20 @@ class Needle:
                     break
         return found
 
-    def candidates(self, block: bytes) -> Iterator[Span]:
-        """Yield the lines of a block that can contain it. The block ends with a complete line."""
+    def texts(self, entry: dict[str, Any]) -> list[tuple[Field, str]]:
+        """Return the texts of an entry in which it is to be found."""
+        return pieces(entry)
+
+    def joined(self, texts: list[str]) -> list[str]:
+        """Return other texts of a record as it is to be found in them."""
+        return texts
+
+    def candidates(self, block: bytes, also: bytes = b"") -> Iterator[Span]:
+        """Yield the lines of a block that can contain it, or contain `also`. The block ends with a complete line."""
         at = 0
         find = self._finder(block)
+        if also:
+            find = _Merged([find, Substring(block, also)])
         while at < len(block) and (place := find(at)) >= 0:
             start = block.rfind(b"\n", at, place) + 1 or at
             end = block.find(b"\n", place)
@@ -412,9 +476,8 @@ class Needle:
 
     def _first_finder(self, block: bytes) -> Callable[[int], int]:
         """Return the finder for the bytes of the needle as JavaScript writes them."""
-        spelling = self._spelling
-        if spelling is not None:
-            return lambda at: match.start() if (match := spelling.search(block, at)) else -1
+        if self._spelling is not None:
+            return _pattern_finder(self._spelling, block)
         folded = block if self._exact else block.lower()
         return Substring(folded, self._anchor)
 
@@ -429,10 +492,57 @@ class WordNeedle(Needle):
         runs = [run for term in query.terms for run, _ in term.runs]
         super().__init__(max(runs, key=lambda run: (run.isascii(), len(run))), case=False)
         self._query = query
+        letters = (_ACCENTED % re.escape(bytes((letter,))) for letter in self._anchor)
+        self._accented = re.compile(b"".join(letters)) if self._anchor.isascii() else None
+
+    def _first_finder(self, block: bytes) -> Callable[[int], int]:
+        """Return the finder for the word. Queries ignore accents, so each letter of the text may have one."""
+        accented = self._accented
+        if accented is None or (block.isascii() and b"\\u" not in block):
+            return super()._first_finder(block)
+        folded = block.lower()
+        finders: list[Callable[[int], int]] = [Substring(folded, self._anchor), _pattern_finder(_ESCAPED, folded)]
+        marks = 0 if block.isascii() else len(folded.translate(None, _NO_LEADS))
+        if marks > _MARKS:
+            finders.append(_pattern_finder(accented, folded))
+        elif marks:
+            finders.append(_Accented(accented, folded, _LONGEST_LETTER * len(self._anchor)))
+        return _Merged(finders)
 
     def spans(self, text: str) -> list[Span]:
         """Return where the words are, if all of them are in the text."""
         return self._query.find(text)[:_MAX_SPANS]
+
+    def texts(self, entry: dict[str, Any]) -> list[tuple[Field, str]]:
+        """Return the texts of an entry as they are indexed: the words may be in different parts of a field."""
+        return list(passages(entry).items())
+
+    def joined(self, texts: list[str]) -> list[str]:
+        """Return other texts of a record as one, for the same reason."""
+        return ["\n".join(texts)]
+
+
+def _pattern_finder(pattern: re.Pattern[bytes], block: bytes) -> Callable[[int], int]:
+    """Return a function that finds the next match of a pattern from a given position."""
+    return lambda at: match.start() if (match := pattern.search(block, at)) else -1
+
+
+class _Accented:
+    """Finds a word with accents, looking around letters that have some, for blocks with few of them."""
+
+    def __init__(self, word: re.Pattern[bytes], block: bytes, reach: int) -> None:
+        self._word = word
+        self._block = block
+        self._reach = reach  # bytes of the longest form of the word
+
+    def __call__(self, at: int) -> int:
+        start = at
+        while (mark := _MARK.search(self._block, start)) is not None:
+            start = mark.end()
+            found = self._word.search(self._block, max(at, mark.start() - self._reach), start + self._reach)
+            if found is not None:
+                return found.start()
+        return -1
 
 
 class _Merged:
@@ -516,25 +626,32 @@ def scan_file(
     needle: Needle,
     formats: Formats,
     *,
-    fields: Collection[Field] = FIELDS,
+    fields: Collection[Field] = SHOWN,
     findings: list[Finding] | None = None,
     start: int = 0,
     name: str = NATIVE,
+    get: Get | None = None,
+    deadline: float | None = None,
 ) -> Iterator[Match]:
     """Yield every text of a session file that contains the needle, in order.
 
-    Lines that are too long to be searched are added to `findings`. `name` is the format of the file.
+    Lines that are too long to be searched are added to `findings`. `name` is the format of the file. With `get`, which returns
+    blobs, texts that were cut are searched to their end, in any field. After `deadline`, a time of `time.monotonic`, it raises
+    `Enough`.
     """
     with storage_failures(path, "search the session"):
         fd, _, damage = open_rows(fs, path, formats)
         unread = [] if findings is None else findings
         unread += [] if damage is None else [damage]
         nested = name != NATIVE and formats.is_nested(name)
+        also = _CUT if get is not None and name == NATIVE else b""
         try:
             for offset, block in _blocks(fs, fd, start, unread):
+                if deadline is not None and time.monotonic() > deadline:
+                    raise Enough
                 # JSON inside JSON is escaped twice, so the bytes of the needle are not known.
-                for begin, end in ((0, len(block)),) if nested else needle.candidates(block):
-                    yield from _matches(block[begin:end], offset + begin, needle, fields, name, formats)
+                for begin, end in ((0, len(block)),) if nested else needle.candidates(block, also):
+                    yield from _matches(block[begin:end], offset + begin, needle, fields, name, formats, get)
         finally:
             fs.close(fd)
 
@@ -565,14 +682,181 @@ def _blocks(fs: Filesystem, fd: int, at: int, findings: list[Finding]) -> Iterat
 
 
 def _matches(
-    raw: bytes, offset: int, needle: Needle, fields: Collection[Field], name: str, formats: Formats
+    raw: bytes,
+    offset: int,
+    needle: Needle,
+    fields: Collection[Field],
+    name: str,
+    formats: Formats,
+    get: Get | None,
 ) -> Iterator[Match]:
     for line in lines_in(name, raw, offset, formats):
-        for entry_id, entry in entries_in(name, line, formats):
-            for field, text in pieces(entry):
-                spans = needle.spans(text) if field in fields else []
-                if spans:
+        entries = list(entries_in(name, line, formats))
+        known: set[str] = set()
+        is_found = False
+        for entry_id, entry in entries:
+            whole = entry if get is None or FULL not in entry else restore(entry, get, lambda digest: None)
+            # The index has the beginning of a text that was cut: a match that is only in its end is found in any field.
+            cut = () if whole is entry else {field for field, text in needle.texts(entry) if not needle.spans(text)}
+            for field, text in needle.texts(whole):
+                if (field in fields or field in cut) and (spans := needle.spans(text)):
+                    is_found = True
                     yield Match(entry_id, line.offset, field, excerpt(text, spans), len(spans))
+        if "other" not in fields:
+            continue
+        for _, entry in entries:
+            # Of the titles that an agent wrote, the index has those that named the session when they were written.
+            if name == NATIVE or entry.get("type") != "session_info":
+                known.update(text for _, text in pieces(entry))
+        # What an agent writes is read from its own row: its entry need not have everything. A text that its reader has
+        # changed, such as JSON inside JSON, must not be found twice.
+        if name != NATIVE and (is_found or any(needle.spans(text) for text in known)):
+            continue
+        for text in needle.joined(rest(decoded(line) or {}, known)):
+            if spans := needle.spans(text):
+                yield Match(entries[0][0] if entries else None, line.offset, "other", excerpt(text, spans), len(spans))
+
+
+# -- what the index does not have
+
+_WIDENING = 2.0  # seconds for other fields if there are few hits; if there are none, the whole timeout
+_COUNTING = 0.3  # seconds for counting in other fields if there are enough hits
+
+
+class Rest:
+    """One scan of what the index does not have, which completes the results of a search."""
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        formats: Formats,
+        blobs: Blobs,
+        text: str,
+        found: Results,
+        *,
+        fields: Sequence[Field] | None,
+        limit: int,
+        count: bool,
+    ) -> None:
+        self._fs = fs
+        self._formats = formats
+        self._blobs = blobs
+        self._needle = WordNeedle(Query(text))
+        self._found = found
+        self._asked = INDEXED if fields is None else fields
+        self._widens = fields is None
+        self._limit = limit
+        self._count = count
+        self._seen = {(hit.path, hit.offset, hit.entry_id, hit.field) for hit in found.hits}
+        self._shown = {place[:3] for place in self._seen}
+        self._titles = set(found.titles)
+        self._unread = set(found.unread)
+        self._matches = dict(found.matches)
+        self._hits = list(found.hits)
+        self._beside: list[Hit] = []  # in fields that were not asked for
+        self._problems: list[str] = []
+        self._deadline: float | None = None
+        self._excluded = found.excluded
+        self._unscanned = 0
+
+    def read(
+        self, rows: Sequence[SessionRow], timeout: float | None, progress: Callable[[Progress], None] | None
+    ) -> None:
+        """Read sessions, newest first, as long as it may find something that is wanted."""
+        began = time.monotonic()
+        self._deadline = None if timeout is None else began + timeout
+        # Sessions that are not indexed yet come first: their hits are in fields that were asked for.
+        readable = sorted((row for row in rows if row.format is not None), key=lambda row: row.searchable)
+        fields = [field for field in NOT_INDEXED if field in self._asked or self._widens or self._count]
+        total, done = sum(row.size or 0 for row in readable), 0
+        for field in fields:
+            self._matches.setdefault(field, 0)
+        for number, row in enumerate(readable):
+            self._shorten(began)
+            mine = fields if row.searchable else [*self._asked, *(one for one in fields if one not in self._asked)]
+            if mine and not self._read(row, mine):
+                self._unscanned = len(readable) - number
+                break
+            self._unread.discard(row.path)
+            done += row.size or 0
+            if progress is not None:
+                progress(Progress("scan", done, total))
+        self._problems += [f"{row.path} was not searched: {row.problem}" for row in rows if row.format is None]
+
+    def _shorten(self, began: float) -> None:
+        """Set the time for the rest: the more hits there are, the less."""
+        if self._unread or (any(field not in INDEXED for field in self._asked) and len(self._hits) < self._limit):
+            return
+        if len(self._hits) >= FEW or not self._widens:
+            most = _COUNTING if self._count else 0.0
+        elif self._hits or self._beside or self._found.titles:
+            most = _WIDENING
+        else:
+            return
+        self._deadline = min(began + most, began + most if self._deadline is None else self._deadline)
+
+    def _read(self, row: SessionRow, fields: Sequence[Field]) -> bool:
+        """Read one session; return whether there was time for all of it."""
+        for match in self._scanned(row, fields):
+            if match is None:
+                return False
+            place = (row.path, match.offset, match.entry_id, match.field)
+            # The current title may be in the header, and an agent's title in a row that is indexed.
+            is_title = match.field == "other" and (row.path, match.offset, match.entry_id) in self._shown
+            if place in self._seen or is_title or (match.entry_id is None and row.path in self._titles):
+                continue
+            self._seen.add(place)
+            self._matches[match.field] = self._matches.get(match.field, 0) + 1
+            hit = Hit(row.path, row.id or "", match.entry_id, match.offset, match.field, match.excerpt, None)
+            into = self._hits if match.field in self._asked else self._beside
+            if len(into) < self._limit:
+                into.append(hit)
+        return True
+
+    def _scanned(self, row: SessionRow, fields: Sequence[Field]) -> Iterator[Match | None]:
+        """Yield the matches in one session, and `None` when the time is up."""
+        unread: list[Finding] = []
+        try:
+            yield from scan_file(
+                self._fs,
+                row.path,
+                self._needle,
+                self._formats,
+                fields=fields,
+                findings=unread,
+                name=row.format or NATIVE,
+                get=self._blobs.of_session(row.path).get,
+                deadline=self._deadline,
+            )
+        except Enough:
+            yield None
+        except (StorageFailure, SessionNotFound) as error:
+            self._problems.append(f"{row.path} was not searched: {error.message}")
+        self._problems += [f"{row.path}: {finding.detail}, not searched" for finding in unread]
+
+    def count_beyond(self, rows: Sequence[SessionRow]) -> None:
+        """Count the matches in sessions that the filter excludes, if there are no others."""
+        if self._hits or self._beside or self._found.titles or self._unscanned:
+            return
+        for row in rows:
+            fields = NOT_INDEXED if row.searchable else FIELDS
+            for match in self._scanned(row, fields) if row.format is not None else ():
+                if match is None:
+                    return
+                self._excluded += 1
+
+    def results(self) -> Results:
+        """Return all hits: those in fields that were asked for, then the others if there are few."""
+        others = self._beside if self._widens and len(self._hits) < FEW else []
+        return self._found._replace(
+            hits=[*self._hits, *others][: self._limit],
+            matches=self._matches if self._count else self._found.matches,
+            pending=len(self._unread),
+            unread=[path for path in self._found.unread if path in self._unread],
+            unscanned=self._unscanned,
+            excluded=self._excluded,
+            problems=self._problems,
+        )
 
 
 # -- substrings of bytes

@@ -26,7 +26,7 @@ from sessile.core.ids import sha256
 from sessile.errors import LeafMoved, SessionBusy, UnsafePath, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import CHUNK, Filesystem, Stat
-from sessile.storage.layout import DRAFT, session_files
+from sessile.storage.layout import session_files
 from sessile.storage.locks import acquire
 
 _TRIES = 3  # a file that changes during each of them is being written
@@ -39,13 +39,12 @@ _GONE = (FileNotFoundError, NotADirectoryError)
 # -- one file
 
 
-class RawFile:
+class RawFile(atomic.Descriptor):
     """One regular file, open for reading. Its size is the one at the time when it was opened or locked."""
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self.path = path
         self._fs = fs
-        self._fd = -1
         with storage_failures(path, "open the file"):
             self._fd = fs.open(path, os.O_RDONLY)
         try:
@@ -124,9 +123,8 @@ class RawFile:
         fs = self._fs
         opened: list[int] = []
 
-        def lock_new(temp: str) -> None:
-            opened.append(fs.open(temp, os.O_RDWR))
-            fs.lock(opened[0])  # before any other process can know the file, so that none writes before we are done
+        def check(temp: str) -> None:
+            # The new file is locked before any other process can know it, so none writes before we are done.
             if self._look().st_size != self.size:
                 raise LeafMoved(
                     "another program wrote into the session during the repair; nothing was changed",
@@ -136,7 +134,8 @@ class RawFile:
             fs.set_modified(opened[0], self.stat.st_mtime_ns)
 
         try:
-            atomic.replace(fs, self.path, content, keep_as=keep, before=lock_new, doing="repair the session")
+            doing = "repair the session"
+            atomic.replace(fs, self.path, content, keep_as=keep, before=check, held=opened, doing=doing)
             with storage_failures(self.path, "repair the session"):
                 fs.close(opened.pop())
         except BaseException:
@@ -194,7 +193,7 @@ def journals(fs: Filesystem, sessions: str) -> Iterator[tuple[str, bool]]:
                 linked = not stat.S_ISDIR(fs.lstat(folder).st_mode)
             except _GONE:
                 continue
-        for name in (*session_files(names), *(name for name in names if name.endswith(DRAFT))):
+        for name in session_files(names):
             yield f"{folder}/{name}", linked
 
 

@@ -3,7 +3,8 @@
     MyAgents     an array above the folder: title and project of each session
     OpenClaw     an object in the folder: the key, and perhaps a name, of each conversation
 
-Lists are only read, and tolerantly: one that cannot be read says nothing. What a session says of itself counts more.
+Lists are only read, and tolerantly: one that cannot be read says nothing. What a session says of itself counts more. The
+catalog notes what a list said of a session. When the list no longer says it, the session is looked at again.
 """
 
 from __future__ import annotations
@@ -11,32 +12,37 @@ from __future__ import annotations
 import os
 import posixpath
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sessile.core.codec import encode_plain
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.formats import Formats, Told
 from sessile.storage.layout import LIST, stem_of
+from sessile.storage.walk import Mark, mark_of, settled
 
-LISTS = "CREATE TABLE lists (path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL)"
-"""The lists that a catalog has read, and their size and time when it did."""
+LISTS = (
+    "CREATE TABLE lists (place BLOB PRIMARY KEY, path BLOB NOT NULL,"
+    " size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, device INTEGER NOT NULL, ctime_ns INTEGER)"
+)
+"""The lists that a catalog has read, by the folder of their sessions, and their marks when it did."""
 
 _LARGEST = 64 << 20  # bytes; a larger list is ignored
 
-# A title that the session itself has given counts more than that of a list.
+# A title that the session itself has given counts more than that of a list. The words of the title are indexed again.
 _RETITLE = (
-    "UPDATE sessions SET title = CASE WHEN title IS header_title THEN :title ELSE title END, header_title = :title,"
-    " cwd = coalesce(:cwd, cwd) WHERE number = :number"
+    "UPDATE sessions SET title = CASE WHEN NOT named AND title IS header_title THEN :title ELSE title END, header_title = :title,"
+    " cwd = coalesce(:cwd, cwd), told = :told, searchable = 0 WHERE number = :number"
 )
 
 
 class _List(NamedTuple):
-    """A list and its current size and time of modification."""
+    """A list and its current mark."""
 
     path: str
-    size: int
-    modified: int
+    mark: Mark
 
 
 def told_of(fs: Filesystem, path: str, formats: Formats) -> Told:
@@ -46,32 +52,65 @@ def told_of(fs: Filesystem, path: str, formats: Formats) -> Told:
 
 
 def has_changed(fs: Filesystem, database: sqlite3.Connection, places: Sequence[str]) -> bool:
-    """Return whether a list has changed since the catalog read it."""
-    known = {os.fsdecode(path): mark for path, *mark in database.execute("SELECT path, size, mtime_ns FROM lists")}
-    found = filter(None, (_list_of(fs, place.rstrip("/")) for place in places))
-    return any(known.get(each.path) != [each.size, each.modified] for each in found)
+    """Return whether a list was changed, added or removed since the catalog read it."""
+    return any(True for _ in _news(fs, database, places))
+
+
+def _news(fs: Filesystem, database: sqlite3.Connection, places: Sequence[str]) -> Iterator[tuple[str, _List | None]]:
+    """Yield the folders whose lists the catalog has not read as they are now."""
+    select = "SELECT place, path, size, mtime_ns, inode, device, ctime_ns FROM lists"
+    known = {os.fsdecode(place): (os.fsdecode(path), tuple(mark)) for place, path, *mark in database.execute(select)}
+    for place in places:
+        folder = place.rstrip("/")
+        found = _list_of(fs, folder)
+        if found != known.get(folder):
+            yield folder, found
+
+
+def withdrawn(fs: Filesystem, database: sqlite3.Connection, places: Sequence[str], formats: Formats) -> list[str]:
+    """Return the sessions of which a list no longer says what it said. They must be looked at again."""
+    return [
+        path
+        for folder, found in _news(fs, database, places)
+        for _, path, before, says in _told(database, folder, _read(fs, found, formats) if found else {})
+        if before is not None and before != _noted(says)
+    ]
 
 
 def take_over(fs: Filesystem, database: sqlite3.Connection, places: Sequence[str], formats: Formats) -> None:
     """Update the rows of a catalog from the lists of these places."""
     for place in places:
-        found = _list_of(fs, place.rstrip("/"))
+        folder, now = place.rstrip("/"), time.time_ns()
+        found = _list_of(fs, folder)
+        database.execute("DELETE FROM lists WHERE place = ?", (os.fsencode(folder),))
         if found is not None:
             told = _read(fs, found, formats)
-            database.executemany(_RETITLE, list(_changes(database, place.rstrip("/"), told)))
-            mark = (os.fsencode(found.path), found.size, found.modified)
-            database.execute("INSERT OR REPLACE INTO lists VALUES (?, ?, ?)", mark)
+            database.executemany(_RETITLE, list(_changes(database, folder, told)))
+            values = (os.fsencode(folder), os.fsencode(found.path), *settled(found.mark, now))
+            database.execute("INSERT INTO lists VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
 
-def _changes(database: sqlite3.Connection, place: str, told: Mapping[str, Told]) -> Iterator[dict[str, Any]]:
-    """Yield what differs from the rows below a place."""
-    below = os.fsencode(f"{place}/")
-    select = "SELECT number, path, id, header_title, cwd FROM sessions WHERE path > ? AND path < ?"
-    for number, path, known, title, cwd in database.execute(select, (below, below[:-1] + b"0")):
+def _changes(database: sqlite3.Connection, folder: str, told: Mapping[str, Told]) -> Iterator[dict[str, Any]]:
+    """Yield what differs from the rows below a folder."""
+    for number, _, before, says in _told(database, folder, told):
+        if says is not None and before != _noted(says):
+            yield {"number": number, "title": says.title, "cwd": says.cwd, "told": _noted(says)}
+
+
+def _told(
+    database: sqlite3.Connection, folder: str, told: Mapping[str, Told]
+) -> Iterator[tuple[int, str, str | None, Told | None]]:
+    """Yield number and path of each row below a folder, what a list said of it before, and what it says now."""
+    below = os.fsencode(f"{folder}/")
+    select = "SELECT number, path, id, told FROM sessions WHERE path > ? AND path < ?"
+    for number, stored, known, before in database.execute(select, (below, below[:-1] + b"0")):
         # A topic of a chat has the id of that chat, but a file of its own.
-        says = told.get(stem_of(os.fsdecode(path))) or told.get(known)
-        if says is not None and (says.title != title or (says.cwd or cwd) != cwd):
-            yield {"number": number, "title": says.title, "cwd": says.cwd}
+        path = os.fsdecode(stored)
+        yield number, path, before, told.get(stem_of(path)) or told.get(known)
+
+
+def _noted(says: Told | None) -> str | None:
+    return None if says is None else encode_plain(says).decode("utf-8", "surrogatepass")
 
 
 def _list_of(fs: Filesystem, folder: str) -> _List | None:
@@ -81,7 +120,7 @@ def _list_of(fs: Filesystem, folder: str) -> _List | None:
             status = fs.lstat(path)
         except OSError:
             continue  # there is none
-        return _List(path, status.st_size, status.st_mtime_ns) if status.st_size <= _LARGEST else None
+        return _List(path, mark_of(status)) if status.st_size <= _LARGEST else None
     return None
 
 

@@ -42,7 +42,7 @@ class FileStat:
     mtime: datetime
 
 
-class SessionStorageWriter:
+class SessionStorageWriter(atomic.Descriptor):
     """Writes lines to one file. After an error every operation raises it again; `on_error` is called once."""
 
     def __init__(self, fs: Filesystem, path: str, flags: int, on_error: OnError | None) -> None:
@@ -50,7 +50,6 @@ class SessionStorageWriter:
         self._path = path
         self._on_error = on_error
         self._error: SessileError | None = None
-        self._fd = -1
         with self._latched("open"):
             self._fd = fs.open(path, flags)
 

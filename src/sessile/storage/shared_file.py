@@ -18,7 +18,6 @@ from sessile.errors import SessionBusy, UnsafePath, storage_failure, storage_fai
 from sessile.storage import atomic, log
 from sessile.storage.base import Filesystem, Stat
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
 _LOCK_PAUSE = 0.005  # seconds
 _LARGEST_LOCK_FILE = 4096  # bytes; it holds one small object
 _TRIES = 5  # a program that writes during each of them never stops
@@ -106,13 +105,11 @@ def lock_file(
 
     `now` and `stale_after` are in milliseconds, `patience` is in seconds.
     """
-    temp = atomic.temp_beside(path)
     with storage_failures(path, "lock the store"):
-        fd = fs.open(temp, _NEW)
+        temp, fd = atomic.new_beside(fs, path)
     try:
         with storage_failures(path, "lock the store"):
             try:
-                fs.lock(fd)  # succeeds: no other process knows the file yet
                 atomic.write_all(fs, fd, content)
                 _publish_lock(fs, temp, path, mark, now, stale_after, patience)
             finally:

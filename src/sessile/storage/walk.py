@@ -7,16 +7,23 @@ from typing import NamedTuple, Protocol
 
 from sessile.errors import storage_failures
 from sessile.storage.base import Filesystem
-from sessile.storage.layout import GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
+from sessile.storage.layout import DRAFT, GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
 
 _MAX_DEPTH = 8  # levels of folders, for sub-agents of sub-agents
 _ASIDE = (f"{JOURNAL}.reset.", f"{JOURNAL}.deleted.")  # how gateways name old transcripts of a conversation
 _SUB_AGENTS = ("subagents", "workflows")
+_TICK = 50_000_000  # nanoseconds after which the clock of any local file system has advanced
+_COARSE_TICK = (
+    3_000_000_000  # the same where times have no fractions of milliseconds: FAT, HFS+, some network file systems
+)
 INODES = 2**63 - 1  # mask: SQLite has no larger numbers
 
 
-Mark = tuple[int | None, int, int]
-"""Size, modification time and inode: they change when a file is written."""
+Mark = tuple[int | None, int, int, int, int | None]
+"""Size, modification time, inode, device and change time. The last one changes with every edit, and no program can set it.
+
+It is a plain tuple, because a listing makes one for every file; `base.stamp_of` is the same for a single file.
+"""
 
 
 class Status(Protocol):
@@ -25,9 +32,26 @@ class Status(Protocol):
     @property
     def st_ino(self) -> int: ...
     @property
+    def st_dev(self) -> int: ...
+    @property
     def st_size(self) -> int: ...
     @property
     def st_mtime_ns(self) -> int: ...
+    @property
+    def st_ctime_ns(self) -> int: ...
+
+
+def mark_of(status: Status) -> Mark:
+    """Return the mark of a file, in numbers that SQLite has."""
+    inode, device = status.st_ino & INODES, status.st_dev & INODES
+    return status.st_size, status.st_mtime_ns, inode, device, status.st_ctime_ns
+
+
+def settled(mark: Mark, now: int) -> Mark:
+    """Return a mark without its change time if another change could still get the same one: git calls that racily clean."""
+    changed = mark[4] or 0
+    tick = _TICK if changed % 1_000_000 else _COARSE_TICK
+    return (*mark[:4], None) if abs(now - changed) < tick else mark
 
 
 class Folders(Protocol):
@@ -71,12 +95,14 @@ def _visit(fs: Folders, folder: str, level: int, sub_agents: bool, found: Found,
             status = lstat(path)
         except OSError:
             continue  # deleted since
-        marks[path] = (status.st_size, status.st_mtime_ns, status.st_ino & INODES)
+        # `mark_of`, without a call for every file.
+        inode, device = status.st_ino & INODES, status.st_dev & INODES
+        marks[path] = (status.st_size, status.st_mtime_ns, inode, device, status.st_ctime_ns)
         if sub_agents:
             found.sub_agents.add(path)
     if level == _MAX_DEPTH or len(names) == len(journals):
         return
-    stems = {name.removesuffix(JOURNAL) for name in journals}
+    stems = {name.removesuffix(JOURNAL).removesuffix(DRAFT) for name in journals}
     for name in names:
         if name in stems:
             _visit(fs, f"{folder}/{name}", level + 1, True, found, notices)
@@ -105,7 +131,7 @@ def _leads_on(name: str, level: int, sub_agents: bool) -> bool:
 
 
 def find_session_files(fs: Filesystem, folder: str) -> list[str]:
-    """Return the paths of the session files in a folder; none if it does not exist."""
+    """Return the paths of the session files in a folder, drafts included; none if it does not exist."""
     with storage_failures(folder, "list the sessions"):
         try:
             names = fs.names(folder)

@@ -182,15 +182,22 @@ class StoreOpeningContract:
     # -- creating
 
     def test_s01_a_session_is_a_draft_until_an_assistant_answers(self, open_store: OpenStore) -> None:
-        """Until then no other process lists or finds it; the first answer publishes it under its path."""
+        """Other processes list it, marked, and find it; the first answer publishes it under its final name."""
         store, other = open_store(), open_store()
         with store.create(CWD) as session:
+            assert (other.list(CWD), other.list_all()) == ([], [])
             say(session, "why?")
-            assert session.is_draft
-            assert (other.list(CWD), other.list_all(), other.find(session.id)) == ([], [], None)
+            assert session.is_draft and not session.path.endswith(".jsonl")
+            for infos in (other.list(CWD), other.list_all()):
+                assert [(info.path, info.draft) for info in infos] == [(session.path, True)]
+            assert other.find(session.id) == session.path
+            draft = session.path
             answer(session, "because")
-            assert not session.is_draft
-            assert [info.path for info in other.list(CWD)] == [session.path] == [other.find(session.id)]
+            assert not session.is_draft and session.path.endswith(".jsonl")
+            assert [(info.path, info.draft) for info in other.list(CWD)] == [(session.path, False)]
+            assert other.find(session.id) == session.path
+            with other.open(draft, readonly=True) as reader:
+                assert (reader.path, told(reader)) == (session.path, ["why?", "because"])
             with other.open(session.id, readonly=True) as reader:
                 assert told(reader) == ["why?", "because"]
 
@@ -205,37 +212,45 @@ class StoreOpeningContract:
         assert len(records(store, two.path)) == 2
 
     def test_s03_a_draft_that_is_held_is_left_alone(self, open_store: OpenStore) -> None:
-        """Other processes create their own sessions; opening that one raises SessionBusy."""
+        """Other processes create their own sessions; that one can be read, and opening it for writing raises SessionBusy."""
         other = open_store()
         with open_store().create(CWD) as session:
             say(session, "mine")
             with other.continue_recent(CWD) as theirs:
                 assert theirs.id != session.id
+            for ref in (session.id, session.path, session.path.replace(".draft", ".jsonl")):
+                with pytest.raises(SessionBusy):
+                    other.open(ref)
+                with other.open(ref, readonly=True) as reader:
+                    assert (reader.path, reader.is_draft, told(reader)) == (session.path, True, ["mine"])
             with pytest.raises(SessionBusy):
-                other.open(session.path)
-            with other.open(session.path, readonly=True) as reader:
-                assert (reader.path, told(reader)) == (session.path, ["mine"])
+                other.delete(session.id)
             answer(session, "yes")
         assert [info.id for info in other.list_all()] == [session.id]
 
     @pytest.mark.parametrize("how", ["closed", "dead"])
-    @pytest.mark.parametrize("finder", ["continue", "create", "open"])
+    @pytest.mark.parametrize("finder", ["continue", "create", "id", "path", "final path"])
     def test_s04_a_draft_without_an_owner_is_recovered(
         self, open_store: OpenStore, abandon: Abandon, how: str, finder: str
     ) -> None:
-        """Continuing or creating a session in the project finds it, and so does opening its path."""
+        """It is listed and read as it is. Continuing or creating a session in the project, or opening it, publishes it."""
         session = open_store().create(CWD)
         say(session, "pending")
         session.close() if how == "closed" else abandon(session)
+        refs = {"id": session.id, "path": session.path, "final path": session.path.replace(".draft", ".jsonl")}
         store = open_store()
-        assert store.list_all() == []
+        assert [(info.id, info.path, info.draft) for info in store.list_all()] == [(session.id, session.path, True)]
+        for ref in refs.values():
+            with store.open(ref, readonly=True) as reader:
+                assert (reader.path, told(reader)) == (session.path, ["pending"])
         if finder == "create":
             with store.create(CWD) as new:
                 assert new.id != session.id
         else:
-            with store.continue_recent(CWD) if finder == "continue" else store.open(session.path) as found:
+            with store.continue_recent(CWD) if finder == "continue" else store.open(refs[finder]) as found:
                 assert (found.id, found.is_draft, told(found)) == (session.id, False, ["pending"])
-        assert [info.id for info in store.list(CWD)] == [session.id]
+        assert [(info.id, info.draft) for info in store.list(CWD)] == [(session.id, False)]
+        assert store.find(session.id) == refs["final path"]
 
     def test_s05_an_empty_draft_leaves_nothing(self, open_store: OpenStore) -> None:
         """A draft that has only its header is removed."""

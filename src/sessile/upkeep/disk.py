@@ -1,26 +1,52 @@
 """Disk usage and trash of a store: measure, undo deletions, empty the trash.
 
-Measuring changes nothing. Deleted sessions stay in the trash until the user empties it: nothing does that automatically, and it
-is the only operation that removes data for good. Symbolic links are not followed.
+Measuring changes nothing. Every byte below the root belongs to one kind of `Usage`: what is not known counts as `other`, and its
+paths are listed. A file with two names counts once. Symbolic links are not followed.
+
+Deleted sessions stay in the trash until the user empties it: nothing does that automatically.
 """
 
 from __future__ import annotations
 
+import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.errors import Invalid, NotFound, SessileError, storage_failures
 from sessile.storage import session_bytes as survey
 from sessile.storage.drafts import is_draft
 from sessile.storage.layout import session_files
+from sessile.storage.locks import Identity, identity
 from sessile.storage.trash import Deletion, Trash
-from sessile.upkeep.sweep import plan_blob_sweep
+from sessile.upkeep.sweep import is_written, plan_blob_sweep, temporary_in
 
 if TYPE_CHECKING:
+    from sessile.storage.base import Filesystem, Stat
     from sessile.store import Store
 
 _IN_A_PROJECT = 3  # parts of sessions/<project>/<name>
+_MAX_NAMED = 100  # unknown files that are listed
+
+# Files that were set aside when another took their place, by how their names end.
+_ASIDE = re.compile(r"\.(old|good(\.\d+)?|(broken|invalid)-\d+(-wal|-shm|-journal)?|corrupt-[0-9a-f-]+)")
+_STATE = re.compile(r"(pins|sources)\.json(\.lock)?|config\.(toml|json)|made")
+_GATEWAY = re.compile(r"gateway(-[0-9a-f]+)?\.(json|lock|token|html)")
+_TOPS = {
+    "blobs": "blobs",
+    "originals": "originals",
+    "kept": "kept",
+    "trash": "trash",
+    "cache": "cache",
+    "agents": "gateway",
+    "tombstones": "originals",
+    "terminal-sessions": "state",
+    "erased": "state",
+    "pending": "state",
+    "workspaces": "workspaces",
+}
+_COUNTED = ("sessions", "drafts", "blobs", "originals", "kept", "temporary", "leftovers", "copies")
+_FIELDS = {"sessions": "session_bytes", "drafts": "draft_bytes", "blobs": "blob_bytes", "leftovers": "leftover_bytes"}
 
 
 # -- disk use
@@ -29,7 +55,9 @@ _IN_A_PROJECT = 3  # parts of sessions/<project>/<name>
 class Usage(NamedTuple):
     """The number and size of a store's files, by kind. `orphan_blob_bytes` is `None` unless it was requested.
 
-    `other_bytes` is everything else below the root; `links` is the number of links, which were not followed.
+    `temporary` files are being written, `leftovers` are those of dead processes, and `copies` were set aside when another file
+    took their place. `index_bytes` and `catalog_bytes` are parts of `cache_bytes`. `other_bytes` is everything unknown below the
+    root, and `other_paths` has the first of those files; `links` is the number of links, which were not followed.
     """
 
     sessions: int = 0
@@ -47,51 +75,105 @@ class Usage(NamedTuple):
     deletions: int = 0
     trash_bytes: int = 0
     cache_bytes: int = 0
+    index_bytes: int = 0
+    catalog_bytes: int = 0
+    history_bytes: int = 0
+    turns_bytes: int = 0
+    gateway_bytes: int = 0
+    workspaces_bytes: int = 0
+    state_bytes: int = 0
+    copies: int = 0
+    copies_bytes: int = 0
+    temporary: int = 0
+    temporary_bytes: int = 0
+    leftovers: int = 0
+    leftover_bytes: int = 0
     other_bytes: int = 0
+    other_paths: tuple[str, ...] = ()
     links: int = 0
 
     @property
     def total(self) -> int:
-        """The total size in bytes; orphaned blobs are included in the blobs and count once."""
-        parts = self.session_bytes + self.draft_bytes + self.artifacts_bytes + self.blob_bytes + self.originals_bytes
-        return parts + self.kept_bytes + self.trash_bytes + self.cache_bytes + self.other_bytes
+        """The total size in bytes; orphaned blobs, indexes and the catalog are included in others and count once."""
+        parts = (getattr(self, field) for field in _ADDED)
+        return sum(parts)
+
+
+_PARTS = ("orphan_blob_bytes", "index_bytes", "catalog_bytes")
+_ADDED = tuple(field for field in Usage._fields if field.endswith("_bytes") and field not in _PARTS)
 
 
 def disk_usage(store: Store, *, orphans: bool = False) -> Usage:
     """Measure a store. With `orphans` all files are read to find the blobs that nothing refers to."""
     layout = store.layout
     sums: dict[str, int] = {}
-    for path, status in survey.below(store.fs, layout.root):
+    unknown: list[str] = []
+    seen: set[Identity] = set()
+    for path, status in _everything(store):
         if stat.S_ISLNK(status.st_mode):
             _count(sums, "links", 1)
-        elif stat.S_ISREG(status.st_mode):
-            for name, amount in _kind_of(path.removeprefix(f"{layout.root}/"), status.st_size):
-                _count(sums, name, amount)
-    if not layout.cache.startswith(f"{layout.root}/"):
-        sums["cache_bytes"] = survey.bytes_below(store.fs, layout.cache)
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISDIR(status.st_mode):
+                unknown.append(path)
+            continue
+        size = 0 if identity(status) in seen else status.st_size
+        seen.add(identity(status))
+        below_cache = path.startswith(f"{layout.cache}/")
+        within = f"cache{path[len(layout.cache) :]}" if below_cache else path.removeprefix(f"{layout.root}/")
+        kind = _kind_of(store.fs, path, within)
+        if kind == "other":
+            unknown.append(path)
+        if kind in _COUNTED:
+            _count(sums, kind, 1)
+        _count(sums, _FIELDS.get(kind, f"{kind}_bytes"), size)
+        if kind == "cache" and (part := _part_of_cache(within)) is not None:
+            _count(sums, f"{part}_bytes", size)
     found = plan_blob_sweep(store).bytes if orphans else None
-    return Usage(**sums, deletions=len(_tokens(store)), orphan_blob_bytes=found)
+    return Usage(
+        **sums, deletions=len(_tokens(store)), orphan_blob_bytes=found, other_paths=tuple(unknown[:_MAX_NAMED])
+    )
+
+
+def _everything(store: Store) -> Iterator[tuple[str, Stat]]:
+    """Yield everything below the root, and below a cache that is elsewhere."""
+    layout = store.layout
+    yield from survey.below(store.fs, layout.root)
+    if not layout.cache.startswith(f"{layout.root}/"):
+        yield from survey.below(store.fs, layout.cache)
 
 
 def _count(sums: dict[str, int], name: str, amount: int) -> None:
     sums[name] = sums.get(name, 0) + amount
 
 
-def _kind_of(path: str, size: int) -> list[tuple[str, int]]:
-    """Return the fields of `Usage` that a file below the root adds to, with the amounts."""
-    top, *rest = path.split("/")
-    match top:
-        case "blobs" | "originals" | "kept" if rest:
-            return [(top, 1), ("blob_bytes" if top == "blobs" else f"{top}_bytes", size)]
-        case "trash" | "cache" if rest:
-            return [(f"{top}_bytes", size)]
-        case "sessions" if len(rest) >= _IN_A_PROJECT:
-            return [("artifacts_bytes", size)]
-        case "sessions" if rest and session_files(rest[-1:]):
-            return [("sessions", 1), ("session_bytes", size)]
-        case "sessions" if rest and is_draft(rest[-1]):
-            return [("drafts", 1), ("draft_bytes", size)]
-    return [("other_bytes", size)]
+def _kind_of(fs: Filesystem, path: str, within: str) -> str:
+    """Return the kind of a file below the root; `within` is its path there."""
+    top, *rest = parts = within.split("/")
+    name = parts[-1]
+    if (temp := temporary_in(path, len(parts))) is not None:
+        return "temporary" if is_written(fs, temp) else "leftovers"
+    if top in _TOPS and rest:
+        return "copies" if top == "agents" and _ASIDE.search(name) else _TOPS[top]
+    if top == "sessions" and rest:
+        if len(rest) >= _IN_A_PROJECT:
+            return "artifacts"
+        if _ASIDE.search(name):
+            return "copies"
+        return "drafts" if is_draft(name) else "sessions" if session_files([name]) else "other"
+    if top == "gateway" and rest:
+        return "turns" if rest[0] == "turns" else "gateway"
+    if rest:
+        return "other"
+    if top.startswith("history.db"):
+        return "copies" if _ASIDE.search(top) else "history"
+    return "state" if _STATE.fullmatch(top) else "gateway" if _GATEWAY.fullmatch(top) else "other"
+
+
+def _part_of_cache(within: str) -> str | None:
+    """Return what a file of the cache is."""
+    name = within.split("/")[1]
+    return "index" if name == "index" else "catalog" if name.startswith("catalog.") else None
 
 
 # -- the trash

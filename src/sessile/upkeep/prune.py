@@ -4,8 +4,8 @@
 
 Rules:
 
-- A session that is pinned, open in any process or has a draft is always spared. So is one that was used within the last day,
-  unless it is named explicitly and `recent` is set.
+- A session that is pinned or open in any process is always spared, and a draft unless it is named explicitly. So is one that
+  was used within the last day, unless it is named explicitly and `recent` is set.
 - A plan changes nothing. When it is applied, each session is checked again, and moved with its artifacts as one deletion, so
   that each can be undone alone.
 - Blobs stay: they have their own sweep.
@@ -32,7 +32,8 @@ from sessile.core.lines import Line, Scanner
 from sessile.core.text import parse_timestamp
 from sessile.discovery import SessionInfo, describe
 from sessile.errors import Conflict, Invalid, SessileError, SessionNotFound, Unsupported
-from sessile.storage import atomic, drafts, session_bytes
+from sessile.storage import atomic, session_bytes
+from sessile.storage.drafts import draft_path, is_draft
 from sessile.storage.head import Glance
 from sessile.storage.layout import DRAFT, JOURNAL, artifacts_of
 from sessile.storage.locks import Identity, identity, open_files
@@ -177,7 +178,7 @@ def plan_prune(
     for session in sessions:
         if not _matches(store, session, rule, moment):
             continue
-        why = _spared(store, session, frozenset(pinned), in_use or frozenset(), since) or (
+        why = _spared(store, session, rule, frozenset(pinned), in_use or frozenset(), since) or (
             "kept" if session.path in newest else None
         )
         info, modified = session.info, datetime.fromtimestamp(session.modified, UTC)
@@ -312,7 +313,7 @@ def _is_empty(fs: Filesystem, session: _Session) -> bool:
 
 
 def _spared(
-    store: Store, session: _Session, pinned: frozenset[str], in_use: frozenset[Identity], since: float
+    store: Store, session: _Session, rule: PruneRule, pinned: frozenset[str], in_use: frozenset[Identity], since: float
 ) -> Why | None:
     """Return why a session is spared whatever the rule says; sessions used after `since` are spared."""
     if session.info is not None and session.info.id in pinned:
@@ -325,7 +326,7 @@ def _spared(
         return why
     if _is_open(store.fs, session, in_use):
         return "open"
-    if atomic.exists(store.fs, _draft_of(session.path)):
+    if (rule.named is None and is_draft(session.path)) or _has_draft(store.fs, session.path):
         return "draft"
     return "recent" if session.modified > since else None
 
@@ -335,15 +336,14 @@ def _is_open(fs: Filesystem, session: _Session, in_use: frozenset[Identity]) -> 
     if session.identities & in_use:
         return True
     journals = [path for path, *_ in session.marks if path.endswith((JOURNAL, DRAFT))]
-    draft = _draft_of(session.path)
-    if draft not in journals and atomic.exists(fs, draft):
-        journals.append(draft)
+    if _has_draft(fs, session.path):
+        journals.append(draft_path(session.path))
     return any(is_held(fs, path) for path in journals)
 
 
-def _draft_of(path: str) -> str:
-    """Return the draft of a session; of a draft, the draft itself."""
-    return drafts.draft_path(drafts.published_path(path))
+def _has_draft(fs: Filesystem, path: str) -> bool:
+    """Return whether there is a draft beside a published session."""
+    return not is_draft(path) and atomic.exists(fs, draft_path(path))
 
 
 def _title(info: SessionInfo) -> str | None:
@@ -396,10 +396,10 @@ def _prune(store: Store, candidate: Candidate, pinned: frozenset[str], in_use: f
         raise Conflict(f"it is {why}", path=path)
     if session.marks != candidate.marks:
         raise Conflict("it was used since the plan was made", path=path)
-    if _is_open(store.fs, session, in_use) or atomic.exists(store.fs, _draft_of(path)):
+    if _is_open(store.fs, session, in_use) or _has_draft(store.fs, path):
         raise Conflict("it is open", path=path)
     with RawFile(store.fs, path) as file:
         file.hold(patience=0)
         if _mark(path, file.stat) != candidate.marks[0]:
             raise Conflict("it was used since the plan was made", path=path)
-        return store.delete(path, below=candidate.root)
+        return store._delete(path, candidate.root)

@@ -84,9 +84,8 @@ class TranscriptJournal(RowsJournal):
             if not self._latched(lambda: self._transcript.append(lambda known: Batch([row]), catch_up=False)).rows:
                 raise self._gone()
 
-    def flush(self) -> None:
-        """Make everything that was written durable."""
-        self._latched(self._transcript.flush)
+    def _sync(self) -> None:
+        self._transcript.flush()
 
     # -- entries as rows
 

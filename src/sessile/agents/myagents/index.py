@@ -200,20 +200,17 @@ class Index:
 
     def _swap(self, before: bytes | None, after: bytes, retries: int) -> bool:
         """Put a prepared file in place if the index is unchanged."""
-        temp = atomic.temp_beside(self._places.index)
-        done = False
-        with storage_failures(self._places.index, "write MyAgents' index"):
-            atomic.write_new(self._fs, temp, (after,))
-            try:
-                with self._lock.held(retries):
-                    if self._bytes() == before:
-                        self._lock.check()
-                        self._fs.rename(temp, self._places.index)
-                        done = True
-            finally:
-                if not done:
-                    atomic.remove(self._fs, temp)
-        return done
+        index = self._places.index
+        with (
+            storage_failures(index, "write MyAgents' index"),
+            atomic.prepared(self._fs, index, (after,)) as temp,
+            self._lock.held(retries),
+        ):
+            if self._bytes() != before:
+                return False
+            self._lock.check()
+            self._fs.rename(temp, index)
+            return True
 
     def _change_locked(self, edit: Edit) -> bool:
         before = self._bytes()
@@ -233,15 +230,13 @@ class Index:
         return True
 
     def _replace(self, rows: Sequence[IndexRow]) -> None:
-        temp = atomic.temp_beside(self._places.index)
-        with storage_failures(self._places.index, "write MyAgents' index"):
-            atomic.write_new(self._fs, temp, (render(rows),))
-            try:
-                self._lock.check()
-                self._fs.rename(temp, self._places.index)
-            except OSError:
-                atomic.remove(self._fs, temp)
-                raise
+        index = self._places.index
+        with (
+            storage_failures(index, "write MyAgents' index"),
+            atomic.prepared(self._fs, index, (render(rows),)) as temp,
+        ):
+            self._lock.check()
+            self._fs.rename(temp, index)
 
     def _save_damaged(self, data: bytes) -> str:
         kept = f"{self._places.originals}/sessions.json.corrupt-{self._stamp()}"
@@ -267,6 +262,7 @@ class Index:
     def _sync(self) -> None:
         with storage_failures(self._places.index, "make MyAgents' index durable"):
             self._fs.sync_directory(posixpath.dirname(self._places.index))
+        atomic.sweep(self._fs, posixpath.dirname(self._places.index))
 
 
 def _place_of(rows: Sequence[IndexRow], session_id: str) -> int | None:

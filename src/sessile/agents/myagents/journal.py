@@ -61,14 +61,12 @@ class MessagesJournal(RowsJournal):
 
     def set_title(self, name: str, *, automatic: bool, current: str | None) -> bool:
         """Name the session in MyAgents' list."""
+        self._check_usable()
         set_name = self._theirs.suggest if automatic else self._theirs.rename
         return set_name(self.session_id, name) is not None
 
     def _reset(self) -> None:
         self._theirs.files.forget(self.session_id)
-
-    def flush(self) -> None:
-        """Do nothing: everything that was written is durable already."""
 
     # -- entries as rows
 

@@ -752,15 +752,11 @@ def migrate(fs: Filesystem, places: Places, session_id: str, stamp: str) -> list
 
 def _publish(fs: Filesystem, path: str, rows: tuple[Row, ...]) -> bool:
     """Create the JSONL file durably; return `False` if another program has created one."""
-    temp = atomic.temp_beside(path)
-    with storage_failures(path, "migrate the session"):
-        atomic.write_new(fs, temp, _lines(rows))
+    with storage_failures(path, "migrate the session"), atomic.prepared(fs, path, _lines(rows)) as temp:
         try:
             atomic.keep(fs, temp, path)
         except FileExistsError:
             return False
-        finally:
-            atomic.remove(fs, temp)
     return True
 
 

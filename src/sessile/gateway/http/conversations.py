@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from msgspec import Meta
 
 from sessile.agents.openclaw.entries import patchable
+from sessile.core.compaction import context_size
 from sessile.core.kinds import MARKER
 from sessile.core.resets import NEW_SESSION, reset_notice
 from sessile.core.text import utf16_cut, utf16_length
@@ -30,7 +31,6 @@ from sessile.gateway.turns.context_window import summarizer_of
 from sessile.gateway.turns.replies import shown, shown_message, text_of
 from sessile.gateway.turns.turn import model_override_of, toggles_of
 from sessile.render.status import SessionKind, session_kind, session_row
-from sessile.upkeep.compactor import Compactor
 from sessile.upkeep.navigation import Navigator
 
 if TYPE_CHECKING:
@@ -581,10 +581,11 @@ def _cut(text: str, max_chars: int) -> str:
 
 
 class ContextQuery(RequestModel, frozen=True):
-    """The session."""
+    """The session. With `bridge`, the context continues at the nearest earlier entry where a parent is missing."""
 
     key: KeyText | None = None
     session_id: IdText | None = None
+    bridge: bool = False
 
 
 class Context(ResponseModel, frozen=True):
@@ -613,8 +614,8 @@ def _context(gateway: Gateway, query: ContextQuery) -> Context:
     place = place_of(gateway, query.key, query.session_id)
     conversation = place.conversation
     with gateway.store.open(place.path, readonly=True) as session:
-        context = session.context()
-        size = Compactor(session).size()
+        context = session.context(bridge=query.bridge)
+        size = context_size(session.walk_up(bridge=query.bridge), session.read_row)
         return Context(
             session_id=session.id,
             leaf=session.leaf_id,

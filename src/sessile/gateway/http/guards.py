@@ -8,13 +8,14 @@
     HeaderSize  431
     Token       the bearer token, from the header only; open paths, which hold no user data, are answered at once
     Rate        requests per second of one address, 429
-    Crowd       concurrent requests and streams, 429
     Json        a body must be JSON, so that no form of another site can send one
     Body        the whole body, limited in size and time: 413, 408
+    Crowd       concurrent requests and streams, 429
 
-A request without the token is rejected, or gets what is open, before it can wait, be counted, take a slot or have its
-body read: requests of strangers and of other sites cost authorised clients nothing. Guards know nothing about sessions
-and are plain ASGI.
+A request without the token is rejected, or gets what is open, before it can be counted, take a slot or have its body
+read: requests of strangers and of other sites cost authorised clients nothing. Wrong tokens are answered later and
+later, the right one always at once. A request takes a slot when its body is complete, so slow bodies keep nobody out.
+Guards know nothing about sessions and are plain ASGI.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ from sessile.gateway.http.problems import (
 
 HEALTH = "/healthz"
 EVENTS = "/events"  # suffix of every path that streams events
+_CHATS = "/v1/chat/"
+_DOWNLOADS = ("/v1/view/export", "/v1/view/blob")
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob: data:; "
@@ -71,6 +74,16 @@ _POLICY_VIOLATION = 1008  # WebSocket close code
 _PER_HEADER = 4  # bytes: colon, space and the end of the line
 _MAX_DIGITS = 15  # of Content-Length
 
+_FREE_TRIES = 10  # wrong tokens of one address that are answered at once, such as those of a page with an old token
+_FIRST_PAUSE = 0.1  # seconds before the answer to the next one; each further one doubles it
+_MAX_HELD = 2.0  # seconds; the answer to a longer pause is sent at once, and says how long to wait
+_MAX_PAUSE = 60.0  # seconds
+_FORGIVEN = 600.0  # seconds without a wrong token after which an address begins again
+_HELD = 32  # answers that are held back at once, fewer than there are spare connections
+
+_BODY_GRACE = 5.0  # seconds before a body must keep to the minimum rate
+_BODY_RATE = 1024  # bytes per second
+
 
 class Guarding(NamedTuple):
     """Settings of the guards. An open path that ends in a slash opens what is directly below it."""
@@ -91,11 +104,11 @@ def guarded(app: App, settings: Guarding) -> App:
         lambda inner: Host(inner, settings.hosts),
         Origin,
         lambda inner: HeaderSize(inner, limits.header_bytes),
-        lambda inner: Token(inner, app, settings.token, settings.open_paths),
+        lambda inner: Token(inner, app, settings),
         lambda inner: Rate(inner, limits.requests_per_second, limits.addresses, settings.clock),
-        lambda inner: Crowd(inner, limits.connections, limits.event_clients),
         Json,
-        lambda inner: Body(inner, limits.body_bytes, limits.body_seconds),
+        lambda inner: Body(inner, limits.body_bytes, limits.body_seconds, limits.connections),
+        lambda inner: Crowd(inner, limits.connections, limits.event_clients),
     ]
     inside = app
     for guard in reversed(guards):
@@ -232,20 +245,24 @@ class HeaderSize:
 class Token:
     """Requires the token in the `Authorization` header, which browsers never send by themselves.
 
-    Open paths skip the other guards.
+    Open paths skip the other guards. The right token passes at once, whatever came before it from the same address.
     """
 
-    def __init__(self, app: App, opened: App, token: Secret, open_paths: frozenset[str]) -> None:
+    def __init__(self, app: App, opened: App, settings: Guarding) -> None:
         self._app = app
         self._opened = opened
-        self._token = token
-        self._open = open_paths
+        self._token = settings.token
+        self._open = settings.open_paths
+        self._wrong = WrongTokens(settings.limits.addresses, settings.clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._is_open(scope):
             await self._opened(scope, receive, send)
             return
-        if not self._has_token(scope):
+        found = header_values(scope, b"authorization")
+        if not self._has_token(found):
+            if found:
+                await self._wrong.hold(_address_of(scope))
             hint = "send `Authorization: Bearer …`; the token is never read from a URL or a cookie"
             raise Unauthorized(hint=hint)
         await self._app(scope, receive, send)
@@ -255,10 +272,49 @@ class Token:
         folder = path[: path.rfind("/") + 1]
         return scope["method"] in ("GET", "HEAD") and (path in self._open or (folder != "/" and folder in self._open))
 
-    def _has_token(self, scope: Scope) -> bool:
-        found = header_values(scope, b"authorization")
+    def _has_token(self, found: list[bytes]) -> bool:
         scheme, _, offered = found[0].partition(b" ") if len(found) == 1 else (b"", b"", b"")
         return scheme.lower() == b"bearer" and self._token.matches(offered)
+
+
+def _address_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+class WrongTokens:
+    """The wrong tokens of each address. The more there were, the longer the answer to the next one takes."""
+
+    def __init__(self, addresses: int, clock: Callable[[], float]) -> None:
+        self._most = addresses
+        self._clock = clock
+        self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()  # their number, and when the pause ends
+        self._held = 0
+
+    async def hold(self, address: str) -> None:
+        """Count a wrong token, and wait as long as its answer takes. Raise `TooSoon` if that is too long to wait."""
+        pause = self._count(address)
+        if pause > _MAX_HELD or (pause and self._held >= _HELD):
+            seconds = math.ceil(pause)
+            raise TooSoon("too many wrong tokens from this address", seconds=seconds, hint=f"wait {seconds} s")
+        if pause:
+            self._held += 1
+            try:
+                await asyncio.sleep(pause)
+            finally:
+                self._held -= 1
+
+    def _count(self, address: str) -> float:
+        """Count a wrong token. Return the pause before its answer, in seconds."""
+        now = self._clock()
+        tries, until = self._tries.pop(address, (0, now))
+        tries = 1 if now > until + _FORGIVEN else tries + 1
+        doublings = tries - _FREE_TRIES - 1
+        pause = 0.0 if doublings < 0 else min(_MAX_PAUSE, _FIRST_PAUSE * 2 ** min(doublings, 16))
+        self._tries[address] = (tries, now + pause)
+        if len(self._tries) > self._most:
+            self._tries.popitem(last=False)
+        return pause
 
 
 class Rate:
@@ -272,8 +328,7 @@ class Rate:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = scope.get("client")
-        self._take(client[0] if client else "")
+        self._take(_address_of(scope))
         await self._app(scope, receive, send)
 
     def _take(self, address: str) -> None:
@@ -289,23 +344,37 @@ class Rate:
 
 
 class Crowd:
-    """Limits concurrent requests. Event streams are counted separately."""
+    """Limits concurrent requests, separately for each kind of them, so that those that last keep no others out.
+
+    Event streams last until the client leaves, chats as long as a model takes, downloads as long as the client takes.
+    """
 
     def __init__(self, app: App, requests: int, streams: int) -> None:
         self._app = app
-        self._limits = {False: requests, True: streams}
-        self._now = {False: 0, True: 0}
+        self._limits = dict.fromkeys(CROWDS, requests) | {"event streams": streams}
+        self._now = dict.fromkeys(CROWDS, 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        stream = scope["path"].endswith(EVENTS)
-        if self._now[stream] >= self._limits[stream]:
-            what = "event streams" if stream else "requests"
-            raise TooSoon(f"{self._limits[stream]} {what} are open already", seconds=1, hint="close one, or wait")
-        self._now[stream] += 1
+        kind = _crowd_of(scope["path"])
+        if self._now[kind] >= self._limits[kind]:
+            raise TooSoon(f"{self._limits[kind]} {kind} are open already", seconds=1, hint="close one, or wait")
+        self._now[kind] += 1
         try:
             await self._app(scope, receive, send)
         finally:
-            self._now[stream] -= 1
+            self._now[kind] -= 1
+
+
+CROWDS = ("requests", "chats", "downloads", "event streams")
+
+
+def _crowd_of(path: str) -> str:
+    """Return the kind of requests that a path belongs to."""
+    if path.startswith(_CHATS):
+        return "chats"
+    if path.endswith(EVENTS):
+        return "event streams"
+    return "downloads" if path in _DOWNLOADS else "requests"
 
 
 class Json:
@@ -342,21 +411,36 @@ def _not_json() -> NotJson:
 
 
 class Body:
-    """Reads the whole body before the application is called."""
+    """Reads the whole body before the application is called.
 
-    def __init__(self, app: App, limit: int, seconds: float) -> None:
+    A body has `seconds`, and after a grace period it must keep to a minimum rate. If `most` bodies are arriving and one
+    more begins, the slowest of them is refused.
+    """
+
+    def __init__(self, app: App, limit: int, seconds: float, most: int) -> None:
         self._app = app
         self._limit = limit
         self._seconds = seconds
+        self._most = most
+        self._arriving: dict[_Arrival, None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._check_length(header_values(scope, b"content-length"))
+        arrival = _Arrival(asyncio.get_running_loop().time(), self._seconds)
+        if len(self._arriving) >= self._most:
+            self._refuse_slowest()
+        self._arriving[arrival] = None
         try:
-            async with asyncio.timeout(self._seconds):
-                body = await self._whole(receive)
+            async with asyncio.timeout_at(arrival.deadline) as arrival.timeout:
+                body = await self._whole(receive, arrival)
         except TimeoutError:
-            hint = "send it faster, or send less"
-            raise TooSlow(f"the request body was not received within {self._seconds:g} s", hint=hint) from None
+            raise TooSlow(
+                f"the request body arrived too slowly: {arrival.size} bytes, within {self._seconds:g} s, or "
+                f"{_BODY_GRACE:g} s at less than {_BODY_RATE} bytes per second",
+                hint="send it faster, or send less",
+            ) from None
+        finally:
+            self._arriving.pop(arrival, None)
         if body is None:
             return  # the client has disconnected
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -365,6 +449,11 @@ class Body:
             return messages.pop() if messages else await receive()
 
         await self._app(scope, replay, send)
+
+    def _refuse_slowest(self) -> None:
+        slowest = min(self._arriving, key=_Arrival.due)
+        del self._arriving[slowest]
+        slowest.timeout.reschedule(0)
 
     def _check_length(self, lengths: list[bytes]) -> None:
         if not lengths:
@@ -377,17 +466,38 @@ class Body:
         if size > self._limit:
             raise TooLarge(f"the request body is larger than {self._limit} bytes", hint="send it in parts")
 
-    async def _whole(self, receive: Receive) -> bytes | None:
+    async def _whole(self, receive: Receive, arrival: _Arrival) -> bytes | None:
         chunks: list[bytes] = []
-        size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
             chunk = message.get("body", b"")
-            size += len(chunk)
-            self._check_size(size)
+            arrival.size += len(chunk)
+            self._check_size(arrival.size)
             if chunk:
                 chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
+            if arrival in self._arriving:
+                arrival.timeout.reschedule(arrival.deadline)
+
+
+class _Arrival:
+    """A body that is being received."""
+
+    timeout: asyncio.Timeout
+
+    def __init__(self, began: float, seconds: float) -> None:
+        self.size = 0
+        self._began = began
+        self._end = began + seconds
+
+    def due(self) -> float:
+        """Return when the body would fall behind the minimum rate."""
+        return self._began + _BODY_GRACE + self.size / _BODY_RATE
+
+    @property
+    def deadline(self) -> float:
+        """When the body is refused, unless more of it arrives."""
+        return min(self._end, self.due())

@@ -53,7 +53,7 @@ class NotJson(Invalid):
 class TooSlow(Refused):
     """The request body was not received in time.
 
-    Send it faster, or in smaller parts. `limits.bodySeconds` is the timeout.
+    Send it faster, or in smaller parts. `limits.bodySeconds` is the timeout, and there is a minimum rate.
     """
 
     status = 408

@@ -10,6 +10,8 @@ Rules:
 - A connection without a running request (before the first one, between two, or while the rest of a rejected one
   arrives) is closed after `header_seconds`. If too many are open, the one that has been idle longest is closed at once.
   Clients that send headers byte by byte never reach the guards, so this is part of the server's protocol.
+- The rest of a rejected request is received and discarded, within limits, before its connection is closed. Otherwise
+  the system would reset the connection, and the client would never see the response.
 - The token is in the root of the store, is created at the first start, and is never part of a URL, a log or a message.
   A token file that is configured is only read.
 
@@ -28,15 +30,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sessile.config import Limits
 from sessile.errors import Conflict, InvalidConfig, PermissionRefused, SessileError
+from sessile.gateway.http.guards import CROWDS
 from sessile.gateway.http.problems import App, Receive, Scope, Send
 from sessile.storage.secret_file import keep_secret
 
 if TYPE_CHECKING:
+    from asyncio.trsock import TransportSocket
+
     from sessile.core.secret import Secret
 
 NAME = "gateway.token"
@@ -45,6 +51,8 @@ _SPARE = 64  # idle connections beside the used ones; a browser keeps about six
 _BACKLOG = 128  # connections accepted before any is served: fewer than there is room for
 _QUEUE = 1024  # connections that the system holds; further clients wait a second
 _GRACE = 2  # seconds
+_DISCARDED = 64 << 20  # bytes of a rejected request
+_CHUNK = 1 << 18
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOG = logging.getLogger("uvicorn.error")
 
@@ -201,16 +209,18 @@ def _unwrapped(error: BaseException) -> BaseException:
     return error
 
 
-# -- idle connections
+# -- connections
 
 
 class Room:
-    """The idle connections of one server, the longest idle first."""
+    """The idle connections of one server, the longest idle first, and those that discard the rest of a request."""
 
     def __init__(self, limits: Limits) -> None:
         self.seconds = limits.header_seconds
-        self.most = limits.connections + limits.event_clients + _SPARE
+        # Bodies that arrive, and each kind of request.
+        self.most = limits.connections * len(CROWDS) + limits.event_clients + _SPARE
         self.waiting: dict[Punctual, None] = {}
+        self.lingering: dict[Lingering, None] = {}
 
 
 class Punctual(H11Protocol):
@@ -218,20 +228,24 @@ class Punctual(H11Protocol):
 
     room: ClassVar[Room]
     _deadline: asyncio.TimerHandle | None = None
+    _discarded = 0
+    _is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline of a new connection."""
         super().connection_made(transport)
         self._update()
         if len(self.connections) > self.room.most:
-            longest = next(iter(self.room.waiting))
-            longest._forget()
-            longest.transport.abort()
+            next(iter(self.room.waiting))._abort()
 
     def data_received(self, data: bytes) -> None:
         """Stop the deadline if a request is complete."""
         super().data_received(data)
         self._update()
+        if self._deadline is not None and self.conn.their_state is h11.SEND_BODY:
+            self._discarded += len(data)
+            if self._discarded > _DISCARDED:
+                self._abort()
 
     def on_response_complete(self) -> None:
         """Start the deadline of the next request."""
@@ -239,23 +253,77 @@ class Punctual(H11Protocol):
         self._update()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a closed connection."""
+        """Forget a closed connection. If the rest of a rejected request is on its way, discard it first."""
         self._forget()
+        if exc is None and not self._is_over and self.conn.their_state in (h11.SEND_BODY, h11.ERROR):
+            Lingering(self.room, self.transport.get_extra_info("socket"), self.loop)
         super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        """Note that the client sends nothing more."""
+        self._is_over = True
+        super().eof_received()
 
     def _update(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
             self._forget()
         elif self._deadline is None and not self.transport.is_closing():
+            self._discarded = 0
             self.room.waiting[self] = None
             # The response may still be in transit, so do not abort here; that is done only if there is no room.
-            self._deadline = self.loop.call_later(self.room.seconds, self.transport.close)
+            self._deadline = self.loop.call_later(self.room.seconds, self._close)
+
+    def _close(self) -> None:
+        self._is_over = True
+        self.transport.close()
+
+    def _abort(self) -> None:
+        self._is_over = True
+        self._forget()
+        self.transport.abort()
 
     def _forget(self) -> None:
         self.room.waiting.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class Lingering:
+    """A connection whose response is sent: what still arrives is discarded until the client closes it, within limits."""
+
+    def __init__(self, room: Room, sock: TransportSocket, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self._sock = sock.dup()  # the transport closes its own
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # the client has closed it
+        self._left = _DISCARDED
+        self._room = room
+        self._loop = loop
+        if len(room.lingering) >= _SPARE:
+            next(iter(room.lingering)).close()
+        room.lingering[self] = None
+        self._deadline = loop.call_later(room.seconds, self.close)
+        loop.add_reader(self._sock, self._discard)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._deadline.cancel()
+        self._room.lingering.pop(self, None)
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+
+    def _discard(self) -> None:
+        try:
+            size = len(self._sock.recv(_CHUNK))
+        except BlockingIOError:
+            return
+        except OSError:
+            size = 0
+        self._left -= size
+        if size == 0 or self._left < 0:
+            self.close()
 
 
 def punctual(limits: Limits) -> type[Punctual]:

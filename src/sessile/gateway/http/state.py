@@ -20,7 +20,7 @@ from sessile.gateway.conversations.maintenance import undo_maintenance
 from sessile.gateway.conversations.registry import ConversationFilter
 from sessile.gateway.http.conversations import AgentText, IdText, KeyText, conversation_of, place_of
 from sessile.gateway.http.problems import public_text
-from sessile.gateway.http.streams import EventStream
+from sessile.gateway.http.streams import EventStream, Waiting
 from sessile.gateway.http.wire import RequestModel, ResponseModel, Routes
 from sessile.gateway.turns.commands import chat_status
 from sessile.gateway.turns.replies import is_silent_answer
@@ -71,11 +71,17 @@ class Found(ResponseModel, frozen=True):
 
 
 class Searched(ResponseModel, frozen=True):
-    """The best hits, sessions whose titles match, the number of sessions not indexed yet, and ignored words."""
+    """The best hits, sessions whose titles match, and ignored words.
+
+    `hidden` counts matches that are not among the hits, by field. `pending` sessions were not searched at all, `unscanned` ones
+    not for tool results and other data, which are read if there are few hits.
+    """
 
     hits: tuple[Found, ...]
     titles: tuple[str, ...]
+    hidden: dict[str, int]
     pending: int
+    unscanned: int
     ignored: tuple[str, ...]
 
 
@@ -89,7 +95,7 @@ def _search(gateway: Gateway, query: SearchQuery) -> Searched:
     keys = {one.session_id: one.text for one in gateway.conversations.list().rows}
     with _library(gateway) as library:
         library.catch_up("index", deadline=time.monotonic() + _CATCH_UP)
-        results = library.search(query.q, _once(library), limit=query.limit, count=False)
+        results = library.search(query.q, _once(library), limit=query.limit, timeout=_CATCH_UP)
         titles = {row.path: row.id for row in library.list(Filter(hide=())).rows} if results.titles else {}
     hits = [
         Found(
@@ -104,7 +110,14 @@ def _search(gateway: Gateway, query: SearchQuery) -> Searched:
         for hit in _delivered(gateway, results.hits)
     ]
     by_title = tuple(found for path in results.titles if (found := titles.get(path)) is not None)
-    return Searched(hits=tuple(hits), titles=by_title, pending=results.pending, ignored=tuple(results.ignored))
+    return Searched(
+        hits=tuple(hits),
+        titles=by_title,
+        hidden=results.hidden,
+        pending=results.pending,
+        unscanned=results.unscanned,
+        ignored=tuple(results.ignored),
+    )
 
 
 def _delivered(gateway: Gateway, hits: Sequence[Hit]) -> list[Hit]:
@@ -346,14 +359,19 @@ class EventsHeaders(RequestModel, frozen=True, rename={"last_event_id": "last-ev
 
 
 @routes.get("/v1/events", query=EventsQuery, headers=EventsHeaders, problems=(404, 409), streams=True)
-async def events(gateway: Gateway, query: EventsQuery, headers: EventsHeaders) -> EventStream:
+async def events(gateway: Gateway, query: EventsQuery, headers: EventsHeaders) -> Waiting:
     """Stream live events of one session or of all, continuing after Last-Event-ID."""
     session_id = query.session
     if query.key is not None:
         if session_id is not None:
             raise InvalidQuery("key and session exclude each other", hint="pass one of them")
         session_id = (await gateway.call(place_of, gateway, query.key, None)).session_id
-    return EventStream(await gateway.hub.subscribe(session_id, headers.last_event_id or None))
+
+    async def stream() -> EventStream:
+        return EventStream(await gateway.hub.subscribe(session_id, headers.last_event_id or None))
+
+    # If subscribing takes time, clients that have given up and come again must not count twice.
+    return Waiting(stream)
 
 
 # -- maintenance

@@ -3,7 +3,7 @@
 Rules:
 - Lists and statistics report only what the catalog knows, and how much it does not know yet. No session is opened for
   them. What a list hides is counted by reason. `null` means unknown.
-- Search uses the index. Tool results are not indexed, and are read only on request, as far as the time allows. What was
+- Search uses the index. What is not indexed is read on request or if there are few hits, as far as the time allows. What was
   not searched is reported: fields with matches, sessions that are not indexed yet, an exceeded time limit.
 - Charts are drawn here, each with its table. Answers without a price or a time are reported in the notes, and not
   counted as zero.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import time
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,14 +28,13 @@ from sessile.core import statistics
 from sessile.core.dates import parse_moment
 from sessile.core.text import utc_datetime
 from sessile.core.usage import UNDATED
-from sessile.core.words import FIELDS, INDEXED, Excerpt, Field, Query, marked
+from sessile.core.words import FIELDS, Field, Query, marked
 from sessile.errors import InvalidQuery, NotFound, SessileError
 from sessile.gateway.http.problems import public_text
 from sessile.gateway.http.wire import RequestModel, ResponseModel, Routes
 from sessile.render import charts
 from sessile.render.wording import many
 from sessile.storage.filters import HIDE, Filter
-from sessile.storage.search import WordNeedle
 from sessile.upkeep.keep import expiring
 
 if TYPE_CHECKING:
@@ -65,8 +63,8 @@ _ACTIVITY, _COSTS = "26w", "30d"  # range of the charts of the overview
 _MAX_DAYS = 366  # of a chart; for a longer range weeks are shown
 _MAX_WEEKS = 520
 
-_SCANNING = 2.0  # seconds for searching tool results
-_COUNTING = 0.3  # seconds for counting matches in tool results that were not requested
+_SCANNING = 10.0  # seconds for reading what is not indexed; `Rest` takes less if there are hits
+_PROBLEMS = 3  # files that could not be read; more are only counted
 _TITLES = 20  # sessions that are returned because of their titles
 
 
@@ -159,7 +157,7 @@ def _warnings(gateway: Gateway, library: Library) -> Iterator[Warned]:
         yield Warned(kind="unreadable", text=text, href="/sessions?all=true")
     yield from _expiring(gateway, library)
     if gateway.shelf.pending:
-        text = f"{many(gateway.shelf.pending, 'session is', 'sessions are')} not indexed yet: numbers and search are incomplete"
+        text = f"{many(gateway.shelf.pending, 'session is', 'sessions are')} still being read: numbers are incomplete"
         yield Warned(kind="pending", text=text)
     for notice in library.notices:
         yield Warned(kind="notice", text=notice)
@@ -281,21 +279,19 @@ class Group(ResponseModel, frozen=True):
 
 
 class SearchedAll(ResponseModel, frozen=True):
-    """The best hits, matches by field, the number of sessions not indexed yet, sessions with matching titles, and notes."""
+    """The best hits, matches by field, sessions with matching titles, notes, and what was not searched.
+
+    With few hits, those in fields that were not asked for follow. `pending` sessions were not searched at all, `unscanned` ones
+    not for tool results and other data; `excluded` matches are in sessions that the filters leave out.
+    """
 
     groups: tuple[Group, ...]
     matches: dict[str, int]
     pending: int
+    unscanned: int
+    excluded: int
     titles: tuple[SessionCard, ...]
     notes: tuple[str, ...]
-
-
-class _Found(msgspec.Struct):
-    """Intermediate results of a search."""
-
-    hits: list[tuple[str, str | None, Field, Excerpt]]  # path, entry, field, excerpt
-    matches: dict[str, int]
-    notes: list[str]
 
 
 @routes.get("/v1/view/search", query=SearchQuery, answers={200: SearchedAll}, problems=(404,))
@@ -304,94 +300,78 @@ async def view_search(gateway: Gateway, query: SearchQuery) -> SearchedAll:
     return await gateway.call(_search, gateway, query, _fields(query.where))
 
 
-def _fields(where: Sequence[str]) -> tuple[Field, ...]:
+def _fields(where: Sequence[str]) -> tuple[Field, ...] | None:
     names = several(where)
     unknown = [name for name in names if name not in (*FIELDS, "all")]
     if unknown:
         raise InvalidQuery(f"unknown field {unknown[0][:40]!r}", hint=f"use {', '.join(FIELDS)} or all")
-    return INDEXED if not names else FIELDS if "all" in names else tuple(field for field in FIELDS if field in names)
+    return None if not names else FIELDS if "all" in names else tuple(field for field in FIELDS if field in names)
 
 
-def _search(gateway: Gateway, query: SearchQuery, fields: Sequence[Field]) -> SearchedAll:
+def _search(gateway: Gateway, query: SearchQuery, fields: Sequence[Field] | None) -> SearchedAll:
     with gateway.shelf.asked() as library:
         wanted = chosen(gateway, library, agent=query.agent, project=query.project)._replace(hide=())
-        indexed = [field for field in fields if field in INDEXED]
         narrowed = None if wanted == Filter(hide=()) else wanted  # without filters the index is faster
-        results = library.search(query.q, narrowed, fields=indexed, limit=query.limit)
-        found = _found(results)
-        rows = library.list(wanted).rows if "tool_result" in fields else []
-        if "tool_result" not in fields and Query(query.q).terms:
-            _count_results(library, query.q, wanted, found)
-    _scan_results(library, rows, query, found)
+        results = library.search(query.q, narrowed, fields=fields, limit=query.limit, scan=False)
+        rows = library.list(wanted).rows
+        everything = library.list(Filter(hide=())).rows if narrowed is not None and not results.hits else []
+    known = {row.path for row in rows}
+    beyond = [row for row in everything if row.path not in known]
+    # Files are read without the library, so that other requests need not wait.
+    results = library.scan_rest(
+        results, query.q, rows, fields=fields, limit=query.limit, beyond=beyond, timeout=_SCANNING
+    )
     with gateway.shelf.asked() as library:
-        known = _rows(library, {*(hit.session_id for hit in results.hits)}, found, results.titles, query.q)
-        by_path = dict(zip(known, cards(library, known.values(), gateway.tags), strict=True))
+        found = _rows(library, results, query.q)
+        by_path = dict(zip(found, cards(library, found.values(), gateway.tags), strict=True))
     return SearchedAll(
-        groups=tuple(_groups(gateway, found, by_path)),
-        matches=found.matches,
+        groups=tuple(_groups(gateway, results.hits, by_path)),
+        matches=results.matches,
         pending=results.pending,
+        unscanned=results.unscanned,
+        excluded=results.excluded,
         titles=tuple(by_path[path] for path in results.titles[:_TITLES] if path in by_path),
-        notes=tuple(found.notes),
+        notes=tuple(_problems(results)),
     )
 
 
-def _found(results: Results) -> _Found:
-    notes = [f"{part!r} is not a word, and was ignored" for part in results.ignored]
-    return _Found([_hit(hit) for hit in results.hits], dict(results.matches), notes)
+def _problems(results: Results) -> Iterator[str]:
+    """Yield what was ignored or could not be read."""
+    yield from (f"{part!r} is not a word, and was ignored" for part in results.ignored)
+    if len(results.problems) > _PROBLEMS:
+        yield f"{len(results.problems):,} files or lines were not searched: run sessile doctor"
+    else:
+        yield from results.problems
 
 
-def _hit(hit: Hit) -> tuple[str, str | None, Field, Excerpt]:
-    return hit.path, hit.entry_id, hit.field, hit.excerpt
-
-
-def _count_results(library: Library, text: str, wanted: Filter, found: _Found) -> None:
-    count, uncounted = library.count_results(text, wanted, deadline=time.monotonic() + _COUNTING)
-    found.matches["tool_result"] = count
-    if uncounted:
-        found.notes.append("not all tool results were counted: there may be more matches")
-
-
-def _scan_results(library: Library, rows: Sequence[SessionRow], query: SearchQuery, found: _Found) -> None:
-    if not rows or not Query(query.q).terms:
-        return
-    needle, deadline = WordNeedle(Query(query.q)), time.monotonic() + _SCANNING
-    count = 0
-    for row, match in library.scan_rows(rows, needle, fields=("tool_result",), notices=found.notes, deadline=deadline):
-        count += 1
-        if len(found.hits) < query.limit:
-            found.hits.append((row.path, match.entry_id, match.field, match.excerpt))
-    found.matches["tool_result"] = count
-
-
-def _rows(library: Library, ids: set[str], found: _Found, titles: Sequence[str], text: str) -> dict[str, SessionRow]:
+def _rows(library: Library, results: Results, text: str) -> dict[str, SessionRow]:
     """Return the rows of sessions with hits or matching titles, by path."""
-    paths = {*(path for path, *_ in found.hits), *titles[:_TITLES]}
+    ids, titles = {hit.session_id for hit in results.hits}, results.titles[:_TITLES]
+    paths = {*(hit.path for hit in results.hits), *titles}
     rows = library.list(Filter(pinned=tuple(ids), hide=())).rows if ids else []
     if not paths <= {row.path for row in rows}:
         words = [term.text.rstrip("*") for term in Query(text).terms]
         rows += library.list(Filter(words=words, hide=())).rows if titles else []
-    if not paths <= {row.path for row in rows}:
-        rows = library.list(Filter(hide=())).rows  # sessions with matches in tool results only
     return {row.path: row for row in rows if row.path in paths}
 
 
-def _groups(gateway: Gateway, found: _Found, by_path: dict[str, SessionCard]) -> Iterator[Group]:
+def _groups(gateway: Gateway, found: Sequence[Hit], by_path: dict[str, SessionCard]) -> Iterator[Group]:
     """Yield the hits of each session, the session with the best hit first."""
-    for path in dict.fromkeys(path for path, *_ in found.hits):
+    for path in dict.fromkeys(hit.path for hit in found):
         if path in by_path:
-            hits = [hit[1:] for hit in found.hits if hit[0] == path]
-            places = _places(gateway, path, [entry for entry, *_ in hits])
+            hits = [hit for hit in found if hit.path == path]
+            places = _places(gateway, path, [hit.entry_id for hit in hits])
             yield Group(
                 session=by_path[path],
                 hits=tuple(
                     HitTold(
                         number=number,
-                        entry=entry,
-                        field=field,
-                        excerpt=tuple(Piece(text=text, match=is_match) for text, is_match in marked(part)),
+                        entry=hit.entry_id,
+                        field=hit.field,
+                        excerpt=tuple(Piece(text=text, match=is_match) for text, is_match in marked(hit.excerpt)),
                         branch=None if number is None else "active" if is_active else "abandoned",
                     )
-                    for (entry, field, part), (number, is_active) in zip(hits, places, strict=True)
+                    for hit, (number, is_active) in zip(hits, places, strict=True)
                 ),
             )
 
@@ -541,6 +521,7 @@ class SessionCard(ResponseModel, frozen=True):
     cost: float | None
     tokens: int | None
     pinned: bool
+    draft: bool
     tag: str | None
     parent: str | None
     sub_agents: int
@@ -575,6 +556,7 @@ def _card(library: Library, row: SessionRow, pins: frozenset[str], tag: str | No
         cost=None if counts is None else counts.cost,
         tokens=None if counts is None else counts.total_tokens,
         pinned=row.id in pins,
+        draft=row.draft,
         tag=tag,
         parent=_parent(row),
         sub_agents=library.count_agents(row.path),

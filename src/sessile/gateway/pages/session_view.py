@@ -176,7 +176,9 @@ def _facts(view: View) -> Iterator[tuple[str, str]]:
 
 
 def _notes(view: View) -> Iterator[str]:
-    """Yield problems that belong to no entry."""
+    """Yield what is to be said about the session as a whole."""
+    if view.session.is_draft:
+        yield "This is a draft: no answer yet, and other programs do not list it."
     gaps = sum(map(len, view.gaps.values()))
     if gaps:
         yield f"{many(gaps, 'place')} of the file could not be read"

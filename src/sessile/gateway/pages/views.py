@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
@@ -27,14 +27,16 @@ from sessile.core.tree import NOWHERE, Tree
 from sessile.errors import EntryNotFound, SessionNotFound, storage_failures
 from sessile.gateway.handles import Handles
 from sessile.library import find_leaf
+from sessile.storage.base import stamp_of
 
 if TYPE_CHECKING:
     from sessile.core.context import Entry as Body
     from sessile.core.entries import Entry
     from sessile.gateway.handles import Shelf
+    from sessile.library import Library
     from sessile.render.outline import EntryLine
     from sessile.session import Session
-    from sessile.storage.base import Row
+    from sessile.storage.base import Row, Stamp
     from sessile.store import Store
 
 SessionName = Annotated[
@@ -44,21 +46,14 @@ EntryName = Annotated[str, Meta(min_length=1, max_length=1_000)]
 EntryNumber = Annotated[int, Meta(ge=0, le=2**31, description="Position of an entry in its file.")]
 
 _MAX_OPEN = 4  # sessions that stay open; a row takes about 300 bytes
+_MAX_KNOWN = 1024  # sessions whose path and agent are known without looking for them
 _HINT = "list sessions with `sessile ls`, and their folders with `sessile sources`"
-
-
-class Mark(NamedTuple):
-    """What distinguishes states of a file."""
-
-    inode: int
-    size: int
-    modified: int
 
 
 class View:
     """An open session, with its entries by number."""
 
-    def __init__(self, session: Session, agent: str, is_own: bool, mark: Mark, before: View | None = None) -> None:
+    def __init__(self, session: Session, agent: str, is_own: bool, mark: Stamp, before: View | None = None) -> None:
         self.session = session
         self.agent = agent
         self.is_own = is_own
@@ -146,8 +141,8 @@ class Views:
         self._shelf = shelf
         self._handles = Handles(self._open, most)
         self._lock = threading.Lock()
-        self._paths: dict[str, str] = {}  # by session id
-        self._agents: dict[str, str] = {}  # by path
+        self._paths: dict[str, str] = {}  # by session id, the oldest first
+        self._agents: dict[str, str] = {}  # by path, the oldest first
         self._grown: dict[str, View] = {}  # by path: the view before the file grew
 
     @contextmanager
@@ -157,14 +152,14 @@ class Views:
         self._catch_up(path)
         with self._handles.opened(path) as view:
             if view.session.id == name:  # a sub-agent may have the id of its session
-                with self._lock:
-                    self._paths[name] = path
+                self._remember(self._paths, name, path)
             yield view
 
     def drop(self, path: str) -> None:
         """Close the session of a file that was moved."""
         with self._lock:
-            self._paths = {name: known for name, known in self._paths.items() if known != path}
+            for name in [name for name, known in self._paths.items() if known == path]:
+                del self._paths[name]
         self._handles.drop(path)
 
     def close(self) -> None:
@@ -182,22 +177,33 @@ class Views:
             self.drop(known)
         with self._shelf.asked() as library:
             path = library.find(name)
-            agent = library.agent_of(path)
-        if agent is None:
-            raise SessionNotFound("this file is not in a session folder", path=path, hint=_HINT)
-        with self._lock:
-            self._agents[path] = agent
+            self._remember(self._agents, path, _agent_of(library, path))
         return path
+
+    def _agent(self, path: str) -> str:
+        with self._lock:
+            agent = self._agents.get(path)
+        if agent is not None:
+            return agent
+        with self._shelf.asked() as library:  # forgotten meanwhile
+            return _agent_of(library, path)
+
+    def _remember(self, known: dict[str, str], name: str, value: str) -> None:
+        with self._lock:
+            if known.get(name) != value:
+                known[name] = value
+                if len(known) > _MAX_KNOWN:
+                    del known[next(iter(known))]
 
     # -- files
 
-    def _mark(self, path: str) -> Mark | None:
+    def _mark(self, path: str) -> Stamp | None:
         with storage_failures(path, "check the session"):
             try:
                 stat = self._store.fs.lstat(path)
             except FileNotFoundError:
                 return None
-        return Mark(stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return stamp_of(stat)
 
     def _catch_up(self, path: str) -> None:
         """Close a session whose file has changed."""
@@ -211,13 +217,22 @@ class Views:
         self._handles.drop(path)
 
     def _open(self, path: str) -> View:
+        agent = self._agent(path)
         with self._lock:
-            agent, before = self._agents[path], self._grown.pop(path, None)
+            before = self._grown.pop(path, None)
         mark = self._mark(path)
         if mark is None:
             raise SessionNotFound("the session file no longer exists", path=path, hint=_HINT)
         session = self._store.open(path, readonly=True)
         return View(session, agent, self._store.layout.owns(path), mark, before)
+
+
+def _agent_of(library: Library, path: str) -> str:
+    """Return the agent of a file. Raise if it is in no folder of the library."""
+    agent = library.agent_of(path)
+    if agent is None:
+        raise SessionNotFound("this file is not in a session folder", path=path, hint=_HINT)
+    return agent
 
 
 def entry_named(view: View, name: str) -> str:

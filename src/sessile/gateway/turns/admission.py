@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sessile.session import Session
 
 
-_MAX_KNOWN = 4096  # turns that are found without opening a session
+_MAX_KNOWN = 1024  # turns that are found without opening a session
 _REFUSED = "The message could not be stored. Send it again."
 
 

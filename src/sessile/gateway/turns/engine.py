@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_MAX_KNOWN = 4096  # turns that are found without opening a session
+_MAX_KNOWN = 1024  # turns that are found without opening a session
 _STOPPED = "The gateway was stopped before the answer was complete."
 _ABORTED = "Stopped."
 _INTERRUPTED = "Stopped by the next message."

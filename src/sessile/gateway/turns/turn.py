@@ -108,14 +108,16 @@ class Turn:
 
     async def deltas(self) -> AsyncIterator[str]:
         """Yield the deliverable text from the start until the turn is done."""
-        sent = 0
-        while True:
-            while sent < len(self._pieces):
-                yield self._pieces[sent]
-                sent += 1
-            if self.reply is not None:
-                return
-            await self._wait_for_change()
+        sent = size = 0
+        while self.reply is None:
+            while sent < len(self._pieces) and self.reply is None:
+                piece = self._pieces[sent]
+                sent, size = sent + 1, size + len(piece)
+                yield piece
+            if self.reply is None:
+                await self._wait_for_change()
+        if rest := self.delivered_text[size:]:
+            yield rest
 
     async def wait(self) -> Reply:
         """Wait for the reply."""
@@ -166,6 +168,9 @@ class Turn:
         """Mark the turn as done."""
         self.state = "done"
         self.reply = reply
+        if self._pieces:  # thousands of finished turns are kept, so each keeps its text once
+            text = self.delivered_text
+            self._pieces = [reply.text if reply.text == text else text]
         self._notify()
         if self._end is not None:
             self._end.set()

@@ -207,9 +207,9 @@ class PostgresJournal(PostgresReader):
                 self.hold()
 
     @property
-    def failed(self) -> bool:
-        """Whether an earlier error prevents further writing."""
-        return self._failure is not None
+    def failure(self) -> SessileError | None:
+        """The error that prevents further writing, if any."""
+        return self._failure
 
     def close(self) -> None:
         """Release the journal, then raise the first error of writing, if there was one."""
@@ -341,7 +341,8 @@ class PostgresJournal(PostgresReader):
         """Do nothing: entries are durable when `append` returns."""
 
     def flush(self) -> None:
-        """Do nothing: entries are durable when `append` returns."""
+        """Raise if an append failed. Otherwise do nothing: entries are durable when `append` returns."""
+        self._check_usable()
 
     # -- replacing
 

@@ -54,7 +54,7 @@ from sessile.storage.catalog_rows import (
     listing,
     usage,
 )
-from sessile.storage.catch_up import FIT, NEAR, TINY, Counting, Depth, Enough, Progress, Reading
+from sessile.storage.catch_up import NEAR, TINY, Counting, Depth, Enough, Progress, Reading
 from sessile.storage.filters import EVERYTHING, POSTGRES, Filter, SqlSelection, within
 from sessile.storage.formats import Formats
 from sessile.storage.head import Glance, glance
@@ -223,6 +223,7 @@ _LOOKS = 128  # files that are looked at before their rows are written
 _STEP = 4 << 20  # bytes of one session that are read at once
 _GROUP = 8 << 20  # bytes of sessions whose words are written at once
 _GROUP_SESSIONS = 256  # maximum number of sessions in one group
+FIT = 4096  # bytes before the covered end that must not have changed; the database notes every other change itself
 _PASSES = 8  # over the waiting sessions: other processes may work on the same ones
 
 _NO_SESSION = (None, "it does not start with a session header", *(None,) * (len(GLANCE) - 2))
@@ -539,6 +540,7 @@ _NEWS = f"""
         SELECT {_SPELLED} AS path, f.id, f.size, f.modified, f.journal
         FROM name n JOIN file f ON f.id = n.file
         WHERE ({{folders}} OR n.folder = ANY(%(places)s::bytea[])) AND (position('.jsonl'::bytea IN n.base) > 0
+            OR substring(n.base from octet_length(n.base) - 5) = '.draft'::bytea
             OR (n.folder = ANY(%(places)s::bytea[])
                 AND substring(n.base from octet_length(n.base) - 4) = '.json'::bytea))),
     rows AS (SELECT * FROM catalog WHERE {{rows}})
@@ -607,6 +609,8 @@ class _Status(msgspec.Struct):
     st_ino: int = 0
     st_size: int = 0
     st_mtime_ns: int = 0
+    st_dev: int = 0
+    st_ctime_ns: int = 0
 
 
 class _Names:

@@ -107,6 +107,11 @@ CATALOG_TABLES: tuple[str, ...] = (
     "CREATE INDEX passage_words ON passage USING gin (vector)",
     "CREATE INDEX passage_wordy ON passage (number) WHERE vector IS NULL",
 )
+# Short summaries, errors and tags are indexed too, so every session is indexed again.
+_REINDEX = (
+    "DELETE FROM passage",
+    "UPDATE catalog SET indexed = 0, passages = 0, searchable = false, revision = revision + 1",
+)
 
 
 # -- names, files and leases
@@ -208,7 +213,7 @@ Steps = tuple[tuple[str, ...], ...]
 PARTS: tuple[tuple[str, Steps], ...] = (
     ("files", (FILE_TABLES,)),
     ("journals", (JOURNAL_TABLES,)),
-    ("catalog", (CATALOG_TABLES,)),
+    ("catalog", (CATALOG_TABLES, _REINDEX)),
     ("gateway", (GATEWAY_TABLES,)),
 )
 """The parts in the order in which they are made. Add a step to a part's tuple; never change an existing one."""

@@ -32,6 +32,7 @@ export function factsOf(session) {
     session.cost !== null && el("span", null, money(session.cost)),
     session.failures > 0 && el("span", { class: "bad" }, text.failures(session.failures)),
     session.parent && el("a", { href: hrefOf(session.parent) }, text.fork),
+    session.draft && el("span", { class: "tag", title: text.draftMeans }, text.draft),
     session.tag && el("span", { class: "tag" }, session.tag),
     session.problem && el("span", { class: "bad" }, session.problem),
   ];

@@ -1,6 +1,7 @@
 // @ts-check
 /*
- * Search in all sessions: matches grouped by session, each a link to its entry. Fields that were not searched show their counts.
+ * Search in all sessions: matches grouped by session, each a link to its entry. Fields that were not searched show
+ * their counts; with few matches the gateway searches all of them.
  */
 import { hrefOf, hrefWith } from "./address.js";
 import { ask } from "./api.js";
@@ -12,7 +13,7 @@ import { words } from "./strings.js";
 
 const text = words.search;
 const USUAL = ["text", "thinking", "tool_input"];
-const FIELDS = [...USUAL, "tool_result"];
+const FIELDS = [...USUAL, "tool_result", "other"];
 const LIMIT = 50;
 const MOST = 200; // matches in one response
 
@@ -42,17 +43,20 @@ function results(found, url) {
   const chosen = fieldsOf(url);
   const shown = found.groups.reduce((/** @type {number} */ n, /** @type {any} */ group) => n + group.hits.length, 0);
   const all = chosen.reduce((n, field) => n + (found.matches[field] ?? 0), 0);
+  const others = found.groups.some((/** @type {any} */ group) => group.hits.some((/** @type {any} */ hit) => !chosen.includes(hit.field)));
   const summary = shown ? text.summary(shown, found.groups.length) : text.none;
   announce(summary);
   return [
     chips(found.matches, chosen, url),
-    el("p", { class: "soft" }, summary, all > shown && ` ${text.cut(all)}`),
+    el("p", { class: "soft" }, summary, all > shown && ` ${text.cut(all)}`, others && ` ${text.widened}`),
     ...found.notes.map((/** @type {string} */ note) => el("p", { class: "note" }, note)),
     found.pending > 0 && el("p", { class: "note" }, text.pending(found.pending)),
+    found.unscanned > 0 && el("p", { class: "note" }, text.unscanned(found.unscanned)),
     found.titles.length > 0 && el("section", null,
       el("h2", null, text.titles), el("ul", { class: "cards" }, ...found.titles.map(sessionItem))),
     ...found.groups.map(group),
     !shown && nothing(found.matches, chosen, url),
+    found.excluded > 0 && el("p", null, el("a", { href: hrefWith(url, { agent: null, project: null }) }, text.excluded(found.excluded))),
     shown === LIMIT && all > shown && el("p", null, el("a", { class: "chip", href: hrefWith(url, { limit: String(MOST) }) }, text.more)),
   ].filter(Boolean);
 }
@@ -95,10 +99,8 @@ function hitLink(session, hit) {
 /** Links that would find more. @param {Record<string, number>} matches @param {string[]} chosen @param {URL} url */
 function nothing(matches, chosen, url) {
   const wider = FIELDS.filter((field) => !chosen.includes(field) && matches[field]);
-  const isNarrow = url.searchParams.has("agent") || url.searchParams.has("project");
   return el("div", { class: "empty-state" },
     el("p", null, text.hint),
     ...wider.map((field) => el("p", null,
-      el("a", { href: hrefWith(url, { in: [...chosen, field].join() }) }, text.wider(text.fields(field), matches[field])))),
-    isNarrow && el("p", null, el("a", { href: hrefWith(url, { agent: null, project: null }) }, text.everywhere)));
+      el("a", { href: hrefWith(url, { in: [...chosen, field].join() }) }, text.wider(text.fields(field), matches[field])))));
 }

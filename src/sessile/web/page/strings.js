@@ -212,6 +212,8 @@ const cards = {
   copied: template("Copied: {}"),
   pin: "Pin: never clean up this session",
   unpin: "Pinned: click to unpin",
+  draft: "draft",
+  draftMeans: "No answer yet. Other programs do not list it.",
   pinned: "Pinned",
   unpinned: "Unpinned",
   rename: "Rename",
@@ -279,7 +281,7 @@ const search = {
   field: "Search words",
   hint: "An entry must contain all words. Use “quotes” for a phrase and retr* for any ending.",
   where: "Where",
-  fields: named({ text: "messages", thinking: "thinking", tool_input: "tool input", tool_result: "tool output" }),
+  fields: named({ text: "messages", thinking: "thinking", tool_input: "tool input", tool_result: "tool output", other: "other data" }),
   abandoned: "on an abandoned branch",
   summary: (/** @type {number} */ hits, /** @type {number} */ groups) => `${count(hits, "entry", "entries")} in ${count(groups, "session")}`,
   cut: (/** @type {number} */ all) => `of ${count(all, "match", "matches")}`,
@@ -287,8 +289,10 @@ const search = {
   titles: "In the title",
   none: "No results.",
   wider: (/** @type {string} */ field, /** @type {number} */ n) => `${number(n)} in ${field}`,
-  everywhere: "Search all projects and agents",
-  pending: (/** @type {number} */ n) => `${count(n, "session is", "sessions are")} not indexed yet: there may be more.`,
+  widened: "– few matches, so all fields were searched",
+  excluded: (/** @type {number} */ n) => `${number(n)} in other projects and agents`,
+  unscanned: (/** @type {number} */ n) => `${count(n, "session was", "sessions were")} not read for tool output and other data: there may be more.`,
+  pending: (/** @type {number} */ n) => `${count(n, "session is", "sessions are")} not searched yet: there may be more.`,
 };
 
 const stats = {
