@@ -321,7 +321,7 @@ class Detector:
         """Return the names of the bodies of which a part can be read."""
         found: set[str] = set()
         sizes = {len(part) for part in self._parts}
-        for text in decoded_forms(output):
+        for text in decoded_forms(output, 4 if len(output) < 10_000 else 2):
             for size in sizes:
                 found.update(
                     self._parts[text[at : at + size]]
@@ -333,9 +333,8 @@ class Detector:
 
 def leaks(output: str, body: str) -> bool:
     """Return whether a part of a body can be read in an output."""
-    detector = Detector()
-    detector.expect("it", body)
-    return bool(detector.leaks(output))
+    parts = [line[at : at + WINDOW] for line in re.split("T3BlbkFJ|\n", body) for at in range(len(line) - WINDOW + 1)]
+    return any(part in text for text in decoded_forms(output) for part in parts)
 
 
 _MARKS = r"(?:[ \t]*(?:>|\||[0-9]+[\t:|→]))*"
@@ -410,4 +409,5 @@ _DECODERS: tuple[Callable[[str], str], ...] = (
     _unwrapped,
     _unbased,
     _unhexed,
+    lambda text: re.sub(r"<[^<>]*>", "", text),
 )

@@ -187,6 +187,7 @@ class Store:
             InvalidId: The id has characters that ids cannot have.
             SessionExists: The store has a session with this id.
         """
+        self._settle()
         now = self.now()
         if session_id is None:
             session_id = new_session_id(now, self.random)
@@ -194,7 +195,6 @@ class Store:
             raise SessionExists(f"session already exists: {session_id!r}", path=existing)
         name = clean_name(title) if title else None
         header = make.header(session_id, iso_timestamp(now), cwd, title=name or None, parentSession=parent_session)
-        self._settle()
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, self.journals, folder)
         path = f"{folder}/{file_name(header['timestamp'], session_id)}"
@@ -262,10 +262,10 @@ class Store:
         """
         from sessile.opening import open_for_reading, open_for_writing  # a listing opens no session
 
-        path = self._resolve(os.fspath(ref))
         if readonly:
-            return open_for_reading(self, path)
-        self._settle()
+            return open_for_reading(self, self._resolve(os.fspath(ref)))
+        self._settle()  # first: a session whose erasure was interrupted is gone then
+        path = self._resolve(os.fspath(ref))
         return open_for_writing(self, path, cwd, in_place=in_place)
 
     def _resolve(self, ref: str) -> str:
@@ -303,6 +303,7 @@ class Store:
         Raises:
             StorageFailure: The disk failed. No new session is created then.
         """
+        self._settle()
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, self.journals, folder)
         path = self._read_breadcrumb(cwd) or self._newest(cwd)

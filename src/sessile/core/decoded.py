@@ -18,6 +18,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from sessile.core.visible import ANSI
+
 _LONGEST_TEXT = 1 << 20  # characters of a compressed text that are read
 _SHORTEST_RUN = 24  # characters of base64: the shortest secret with its name has 17 bytes
 _SHORTEST_HEX = 32
@@ -73,8 +75,6 @@ def replaced(text: str, changes: Iterable[tuple[int, int, str]], start: int = 0,
 
 # -- colours, invisible characters and escapes
 
-# An unterminated title or link is not a sequence: it would swallow the text after it.
-ANSI = "\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)|[@-Z\\\\^_])"
 _INVISIBLE = "\x00-\x08\x0e-\x1f\x7f\xad\u180e\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff"
 _UNSEEN = re.compile(f"(?:{ANSI}|\x9b[0-?]*[ -/]*[@-~]|[{_INVISIBLE}])+")
 _IS_UNSEEN = re.compile(f"[\x9b{_INVISIBLE}]")  # much faster on text without any
@@ -112,14 +112,18 @@ _NAMED = {
     "zwnj": "",
 }
 # Only what stands for a character of a secret or its name, a line break, or the start of a colour. Nested escapes are decoded
-# at once: `\\\\u005f`, `%25255F`, `&amp;#95;`. The first character is a set, which is fast to search for.
-_ESCAPE = re.compile(
-    r"[\\%&](?:(?<=\\)(?<!\\\\)\\*+(?:u\{?0{0,4}(?P<u>[0-7][0-9a-fA-F])\}?|U0{6}(?P<U>[0-7][0-9a-fA-F])"
-    r"|x(?P<x>[0-7][0-9a-fA-F])|(?P<o>[01][0-7]{2})|(?P<e>e)(?=\[)|(?P<s>/))"
-    r"|(?<=%)(?:25)*+(?P<p>[2-7][0-9a-fA-F]|0[9aAdD]|1[bB]|00)"
-    r"|(?<=&)(?:amp;)*+(?:\#0{0,4}(?P<d>[0-9]{1,3})(?![0-9]);?|\#[xX]0{0,4}(?P<h>[0-7]?[0-9a-fA-F])(?![0-9a-fA-F]);?"
-    rf"|(?P<n>{'|'.join(_NAMED)});))"
-)
+# at once: `\\\\u005f`, `%25255F`, `&amp;#95;`. Each pattern starts with a literal, which is fast to search for.
+_ESCAPES = {
+    "\\": re.compile(
+        r"\\(?<!\\\\)\\*+(?:u\{?0{0,4}(?P<u>[0-7][0-9a-fA-F])\}?|U0{6}(?P<U>[0-7][0-9a-fA-F])"
+        r"|x(?P<x>[0-7][0-9a-fA-F])|(?P<o>[01][0-7]{2})|(?P<e>e)(?=\[)|(?P<s>/))"
+    ),
+    "%": re.compile(r"%(?:25)*+(?P<p>[2-7][0-9a-fA-F]|0[9aAdD]|1[bB]|00)"),
+    "&": re.compile(
+        r"&(?:amp;)*+(?:\#0{0,4}(?P<d>[0-9]{1,3})(?![0-9]);?|\#[xX]0{0,4}(?P<h>[0-7]?[0-9a-fA-F])(?![0-9a-fA-F]);?"
+        rf"|(?P<n>{'|'.join(_NAMED)});)"
+    ),
+}
 _BASES = {"u": 16, "U": 16, "x": 16, "o": 8, "p": 16, "d": 10, "h": 16}
 _AROUND = 256  # characters before and after an escape that are decoded with it
 _LONGEST_WORD = 8192  # a word is not cut, unless it is longer
@@ -129,10 +133,11 @@ def clear(text: str) -> Iterator[View]:
     """Yield the parts of a text that have colours or escapes, without one layer of them."""
     if ("\x1b" in text or "\x00" in text or not text.isascii()) and _IS_UNSEEN.search(text) is not None:
         yield replaced(text, ((match.start(), match.end(), "") for match in _UNSEEN.finditer(text)))
-    elif "\\" in text or "%" in text or "&" in text:
+    else:
+        found = [match for sign, pattern in _ESCAPES.items() if sign in text for match in pattern.finditer(text)]
         part: list[tuple[int, int, str]] = []
         start = end = 0
-        for match in _ESCAPE.finditer(text):
+        for match in sorted(found, key=re.Match.start):
             if part and match.start() > end:
                 yield replaced(text, part, start, end)
                 part = []
@@ -181,11 +186,11 @@ _SETTING = re.compile(
 )
 _REST = re.compile(r"(?!--)[^\s\"'`\\<>]{1,400}+")
 _CLOSING = re.compile(r"\\{0,3}[\"'`]?")
-_MOST_LINES = 6
+_MOST_LINES = 5
 
 
-def joined(text: str, start: int, place: int, *, setting: bool = False) -> View | None:
-    """Return a word of a text, or a setting with its value, with the lines that it goes on in as one.
+def joined(text: str, start: int, place: int, *, setting: bool = False) -> Iterator[View]:
+    """Yield a word of a text, or a setting with its value, with the next line, with the next two, and so on.
 
     Args:
         text: The text.
@@ -193,12 +198,12 @@ def joined(text: str, start: int, place: int, *, setting: bool = False) -> View 
         place: Where the word starts.
         setting: Whether a name and a separator are in front of the word.
 
-    Returns:
-        The view; `None` if the word does not end at the end of a line.
+    Yields:
+        The views; none if the word does not end at the end of a line.
     """
     word = (_SETTING if setting else _WORD).match(text, place)
     if word is None:
-        return None
+        return
     end = word.end()
     breaks: list[tuple[int, int, str]] = []
     while len(breaks) < _MOST_LINES:
@@ -208,10 +213,8 @@ def joined(text: str, start: int, place: int, *, setting: bool = False) -> View 
             break
         breaks.append((found.start(), found.end(), ""))
         end = rest.end()
-    if not breaks:
-        return None
-    closing = _CLOSING.match(text, end)
-    return replaced(text, breaks, start, end if closing is None else closing.end())
+        closing = _CLOSING.match(text, end)
+        yield replaced(text, breaks, start, end if closing is None else closing.end())
 
 
 # -- encodings

@@ -66,11 +66,14 @@ _LEAD = 96  # characters before a literal that a pattern may look at
 
 # A line that may go on with the rest of a literal: `gh` at the end of a line, `p_…` at the start of the next.
 _SEAMS = tuple(
-    re.compile(
-        rf"{mark}(?<=[\w\\\"'`= \r-]{mark})[ \t>|\#*]*+(?:[0-9]{{1,6}}[\t?|:][ \t]*+)?[\"'`]?"
-        r"(?P<head>[A-Za-z0-9]{0,9}[-_.:/](?=[\w-]{6})|[A-Za-z0-9]{1,5}(?=[A-Za-z0-9]{10}))"
+    (
+        sign,
+        re.compile(
+            rf"{mark}(?<=[\w\\\"'`= \r-]{mark})[ \t>|\#*]*+(?:[0-9]{{1,6}}[\t?|:][ \t]*+)?[\"'`]?"
+            r"(?P<head>[A-Za-z0-9]{0,9}[-_.:/](?=[\w-]{12})|[A-Za-z0-9]{1,5}(?=[A-Za-z0-9]{10}))"
+        ),
     )
-    for mark in (r"\n", r"\\n")
+    for sign, mark in (("\n", r"\n"), ("\\n", r"\\n"))
 )
 _WORD = re.compile(r"[\w-]*+", re.ASCII)
 _BREAKS = re.compile(BREAK)
@@ -223,20 +226,21 @@ class _Row(NamedTuple):
 
     def wrapped(self, text: str, place: int, lines: _Lines) -> _Hit | None:
         """Return the hit of a secret that goes on in the next line."""
-        view = lines.joined(text, place, self.named)
-        if view is None:
-            return None
-        match = self.pattern.match(view.text, place - max(place - _LEAD, 0))
-        hit = None if match is None else self.hit(view.text, match)
-        if hit is None:
-            return None
-        start, end = view.span(hit[0], hit[2])
-        pieces = _BREAKS.split(text[start:end])
-        if any(len(piece) < 8 for piece in pieces[1:-1]):  # a list of words, not a wrapped one
-            return None
-        if self.named and any(piece.endswith(":") or (len(piece) > 4 and not _mixed(piece)) for piece in pieces[1:]):
-            return None
-        return start, self.rank, end, self.rule.name
+        for view in lines.joined(text, place, self.named):
+            match = self.pattern.match(view.text, place - max(place - _LEAD, 0))
+            hit = None if match is None else self.hit(view.text, match)
+            if hit is None:
+                continue
+            start, end = view.span(hit[0], hit[2])
+            pieces = _BREAKS.split(text[start:end])
+            if any(len(piece) < 8 for piece in pieces[1:-1]):  # a list of words, not a wrapped one
+                return None
+            if self.named and any(
+                piece.endswith(":") or (len(piece) > 4 and not _mixed(piece)) for piece in pieces[1:]
+            ):
+                return None
+            return start, self.rank, self._continued(text, start, end), self.rule.name
+        return None
 
     def _continued(self, text: str, start: int, end: int) -> int:
         """Return the end of a secret that is shorter than others of its rule, and goes on in the next line."""
@@ -253,14 +257,14 @@ class _Lines:
 
     def __init__(self) -> None:
         self._place = -1
-        self._views: dict[bool, View | None] = {}
+        self._views: dict[bool, list[View]] = {}
 
-    def joined(self, text: str, place: int, setting: bool) -> View | None:
-        """Return the lines from a place as one."""
+    def joined(self, text: str, place: int, setting: bool) -> list[View]:
+        """Return the word at a place with its next lines."""
         if place != self._place:
             self._place, self._views = place, {}
         if setting not in self._views:
-            self._views[setting] = joined(text, max(place - _LEAD, 0), place, setting=setting)
+            self._views[setting] = list(joined(text, max(place - _LEAD, 0), place, setting=setting))
         return self._views[setting]
 
 
@@ -395,8 +399,8 @@ def _search(text: str, groups: frozenset[str]) -> Iterator[_Hit]:
 def _across(finder: _Finder, text: str) -> Iterator[_Hit]:
     """Yield the hits of secrets whose literal is cut by the end of a line."""
     lines = _Lines()
-    for pattern in _SEAMS:
-        for match in pattern.finditer(text):
+    for mark, pattern in _SEAMS:
+        for match in pattern.finditer(text) if mark in text else ():
             head, before = match["head"], ""
             for size in range(1, len(head) + 1):
                 for start, row in finder.seams.get(head[:size], ()):
@@ -500,7 +504,7 @@ class Redactor:
         redacted: dict[Any, Any] = {}
         same = True
         for key, item in value.items():
-            new_key = self.redact(key, at) if isinstance(key, str) else key
+            new_key = key if not isinstance(key, str) or self._is_plain(key) else self.redact(key, at)
             while new_key != key and (new_key in redacted or new_key in value):
                 new_key += "'"  # no member may replace another
             if not isinstance(item, str | dict | list | tuple) or _is_signature(value, key, item):
@@ -513,6 +517,12 @@ class Redactor:
             same = same and new is item and new_key == key
             redacted[new_key] = new
         return value if same else redacted
+
+    def _is_plain(self, name: str) -> bool:
+        """Return whether a member's name has no secret; the same few repeat."""
+        return (
+            len(name) <= _SHORT and _is_harmless(name, self._groups) and not any(word in name for word in self._known)
+        )
 
     def _media(self, value: str, at: str, lead: str, encoded: str) -> str:
         """Return base64 without the secrets in the texts of an image, or in the bytes of another file."""
@@ -585,6 +595,11 @@ class Redactor:
             self._known[secret] = _Known(rule, re.compile(re.escape(secret)))
 
 
+@lru_cache(maxsize=4096)
+def _is_harmless(name: str, groups: frozenset[str]) -> bool:
+    return not find_secrets(name, groups=groups)
+
+
 class _Known(NamedTuple):
     """A text to hide wherever it occurs."""
 
@@ -614,4 +629,5 @@ def _is_media(owner: dict[Any, Any], key: object, item: str) -> bool:
 
 
 def _escape(key: object) -> str:
-    return f"{key}".replace("~", "~0").replace("/", "~1")
+    text = str(key)
+    return text.replace("~", "~0").replace("/", "~1") if "~" in text or "/" in text else text

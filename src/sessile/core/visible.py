@@ -15,8 +15,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from sessile.core.decoded import ANSI
-
 # Joiners and variation selectors belong to scripts and emoji. Longer runs of them, and those after an ASCII letter, can only hide
 # something.
 _UNSAFE = re.compile(
@@ -25,6 +23,8 @@ _UNSAFE = re.compile(
     "|[\u200c\u200d\ufe00-\ufe0f]{3,}|(?<=[A-Za-z])[\u200c\u200d\ufe00-\ufe0f]+"
 )
 _BLANKS = re.compile(r"\s+")
+# An unterminated title or link is not a sequence: it would swallow the text after it.
+ANSI = "\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)|[@-Z\\\\^_])"
 _ANSI = re.compile(ANSI)
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})

@@ -291,37 +291,35 @@ def is_spare(fs: Filesystem, path: str) -> bool:
     there = [f"{folder}/{name}" for name in names if exists(fs, f"{folder}/{name}")]
     journal = target.endswith((_JOURNAL, _DRAFT))
     if not there:
-        return journal and all(map(_says_nothing, lines_of(fs, path)))
+        with reading(fs, path) as fd:
+            return journal and all(map(_says_nothing, lines(fs, fd)))
     return any(starts_with(fs, each, path) or (journal and _has_entries(fs, each, path)) for each in there)
 
 
 def starts_with(fs: Filesystem, path: str, start: str) -> bool:
     """Return whether a file starts with all bytes of another."""
-    if fs.lstat(start).st_size > fs.lstat(path).st_size:
-        return False
-    pieces = _pieces(fs, path)
-    rest = b""
-    for piece in _pieces(fs, start):
-        while len(rest) < len(piece):
-            rest += next(pieces, b"") or b"\0" * len(piece)  # the file became shorter
-        if not rest.startswith(piece):
-            return False
-        rest = rest[len(piece) :]
+    with reading(fs, path) as whole, reading(fs, start) as beginning:
+        offset = 0
+        while piece := fs.read(beginning, CHUNK, offset):
+            if fs.read(whole, len(piece), offset) != piece:
+                return False
+            offset += len(piece)
     return True
 
 
 def _has_entries(fs: Filesystem, path: str, temp: str) -> bool:
     """Return whether a journal has all entries of a temporary file, in their order."""
-    theirs = lines_of(fs, path)
-    for line in lines_of(fs, temp):
-        if _says_nothing(line):
-            continue
-        entry, whole = _ENTRY.match(line), line.endswith(b"\n")
-        for other in theirs:
-            if other == line or (not whole and other.startswith(line)) or (entry and other.startswith(entry[0])):
-                break
-        else:
-            return False
+    with reading(fs, path) as journal, reading(fs, temp) as left:
+        theirs = lines(fs, journal)
+        for line in lines(fs, left):
+            if _says_nothing(line):
+                continue
+            entry, whole = _ENTRY.match(line), line.endswith(b"\n")
+            for other in theirs:
+                if other == line or (not whole and other.startswith(line)) or (entry and other.startswith(entry[0])):
+                    break
+            else:
+                return False
     return True
 
 
@@ -332,29 +330,30 @@ def _says_nothing(line: bytes) -> bool:
     return line[: len(_START)] == _START[: len(line)] and len(line) < _BEFORE_CONTENT and not line.endswith(b"\n")
 
 
-def lines_of(fs: Filesystem, path: str) -> Iterator[bytes]:
-    """Yield the lines of a file with their newlines."""
+@contextmanager
+def reading(fs: Filesystem, path: str) -> Iterator[int]:
+    """Open a file for reading."""
+    fd = fs.open(path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        fs.close(fd)
+
+
+def lines(fs: Filesystem, fd: int) -> Iterator[bytes]:
+    """Yield the lines of an open file with their newlines."""
     rest: list[bytes] = []
-    for piece in _pieces(fs, path):
+    offset = 0
+    while piece := fs.read(fd, CHUNK, offset):
+        offset += len(piece)
         first, newline, after = piece.partition(b"\n")
         rest.append(first + newline)
         if newline:
-            *lines, last = after.split(b"\n")
-            yield from chain((b"".join(rest),), (line + b"\n" for line in lines))
+            *whole, last = after.split(b"\n")
+            yield from chain((b"".join(rest),), (line + b"\n" for line in whole))
             rest = [last] if last else []
     if rest:
         yield b"".join(rest)
-
-
-def _pieces(fs: Filesystem, path: str) -> Iterator[bytes]:
-    fd = fs.open(path, os.O_RDONLY)
-    try:
-        offset = 0
-        while piece := fs.read(fd, CHUNK, offset):
-            yield piece
-            offset += len(piece)
-    finally:
-        fs.close(fd)
 
 
 # -- second names
