@@ -250,8 +250,8 @@ class ForeignReader(JournalReader):
     def entries(self) -> Iterator[tuple[Row, Entry]]:
         """Yield every entry with its row, in file order. The same pass over the file builds the index."""
         self._forget_index()
-        index, self._stamp = self._index, stamp_of(self._stat())
-        size = self._stamp.size
+        index, stat = self._index, self._stat()
+        size, self._stamp = stat.st_size, stamp_of(stat)
 
         def look(entry_id: str) -> bytes | None:  # an entry refers only to earlier rows
             number = index.find(entry_id)

@@ -306,7 +306,7 @@ class RowIndex:
         try:
             header, stamped = file.header, file.stamp
             if stamped == journal or (
-                header.checked <= journal.size and is_unchanged(stamped, header.checked, header.checksum)
+                header.checked <= journal[2] and is_unchanged(stamped, header.checked, header.checksum)
             ):
                 index._adopt(file)
                 index.stamped = stamped
@@ -557,7 +557,7 @@ def _read_header(fs: Filesystem, fd: int) -> tuple[Header, Stamp | None, int, by
     *fields, settled, checked = _CHECKED.unpack(stamp)
     is_whole = settled and zlib.crc32(stamp[: _STAMP.size]) == checked
     header = msgspec.json.decode(encoded, type=Header)
-    return header, Stamp(*fields) if is_whole else None, _PREFIX.size + size, start
+    return header, tuple(fields) if is_whole else None, _PREFIX.size + size, start
 
 
 class _SavedStates(Sequence[bytes]):

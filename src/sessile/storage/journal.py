@@ -278,12 +278,12 @@ class FileJournal(JournalReader):
         self._stamp = self._left
         if grown is None:
             self._grown = grown = Grown(before, self._index.stamped)
-            GROWN[before.device, before.inode] = grown
+            GROWN[before[:2]] = grown
         grown.last = self._left
 
     def _drop_growth(self) -> None:
         grown, self._grown = self._grown, None
-        if grown is not None and GROWN.get(place := (self._left.device, self._left.inode)) is grown:
+        if grown is not None and GROWN.get(place := self._left[:2]) is grown:
             del GROWN[place]
 
     def _check_header(self) -> None:
