@@ -31,13 +31,16 @@ from sessile.core.messages import joined_text
 from sessile.core.text import iso_timestamp
 from sessile.errors import (
     Conflict,
+    Damaged,
     Invalid,
+    SessileError,
     SessionBusy,
     SessionNotFound,
     UnsafePath,
     storage_failures,
 )
 from sessile.storage import atomic, drafts, session_bytes
+from sessile.storage.base import CHUNK
 from sessile.storage.catalog import CatalogFile
 from sessile.storage.history import HistoryStorage
 from sessile.storage.layout import DRAFT, JOURNAL, Layout, stem_of
@@ -96,7 +99,7 @@ class Record(msgspec.Struct):
 def erase(store: Store, ref: str, resolve: Callable[[str], str], *, confirm: bool, caches: Sequence[str]) -> Erasure:
     """Return what would be erased with a session; with `confirm`, erase it."""
     path = _located(store, ref, resolve)
-    with ExitStack() as stack:
+    with storage_failures(path, "erase the session"), ExitStack() as stack:
         work = _Work.begin(store, path, caches)
         work.hold(stack)
         plan, record = work.plan()
@@ -120,20 +123,34 @@ def pending(store: Store) -> list[str]:
 
 
 def finish(store: Store) -> list[str]:
-    """Continue the erasures that were interrupted; return the ids of their sessions."""
+    """Continue the erasures that were interrupted; return the ids of their sessions. Raise the first failure at the end."""
     finished = []
+    failures: list[SessileError] = []
     for path in pending(store):
-        with storage_failures(path, "continue an erasure"):
-            try:
-                record = msgspec.json.decode(atomic.read_all(store.fs, path), type=Record)
-            except FileNotFoundError:
-                continue  # another process has finished it
-        with ExitStack() as stack:
-            work = _Work(store, record)
-            work.hold(stack)
-            work.carry_out(path.removesuffix(_PLAN))
-        finished.append(record.session_id)
+        try:
+            finished.append(_finish(store, path))
+        except SessionNotFound:
+            continue  # another process has finished it
+        except SessileError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
     return finished
+
+
+def _finish(store: Store, path: str) -> str:
+    with storage_failures(path, "continue an erasure"):
+        data = atomic.read_all(store.fs, path)
+    try:
+        record = msgspec.json.decode(data, type=Record)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        hint = "erase the session again, then delete this file"
+        raise Damaged("the record of an erasure cannot be read", path=path, hint=hint) from error
+    with storage_failures(path, "continue an erasure"), ExitStack() as stack:
+        work = _Work(store, record)
+        work.hold(stack)
+        work.carry_out(path.removesuffix(_PLAN))
+    return record.session_id
 
 
 def _folder(store: Store) -> str:
@@ -233,7 +250,7 @@ class _Work:
         """Yield the names of the files that the session was imported from."""
         for path in found:
             if path.endswith((JOURNAL, DRAFT)) and self._is_plain(path):
-                source = next(self._records([path]), {}).get("source")
+                source = self._header(path).get("source")
                 if isinstance(source, dict) and isinstance(source.get("path"), str):
                     yield stem_of(source["path"])
 
@@ -256,24 +273,20 @@ class _Work:
             for path, status in session_bytes.files_below(self._fs, top):
                 yield path, status.st_size
 
-    def _records(self, paths: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """Yield the objects in the lines of some files."""
-        for path in paths:
-            for line in atomic.lines_of(self._fs, path):
-                try:
-                    value = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(value, dict):
-                    yield value
+    def _header(self, path: str) -> dict[str, Any]:
+        """Return the first line of a file as an object; an empty one if it is none."""
+        with RawFile(self._fs, path) as file:
+            return _object(file.peek(0, CHUNK).partition(b"\n")[0])
 
     def _prompts(self) -> set[str]:
         """Return what users said in the session, as the history stores it."""
         found = set()
-        for entry in self._records(path for path, _ in self._contents()):
-            message = entry.get("message")
-            if isinstance(message, dict) and message.get("role") == "user":
-                found.add(joined_text(message.get("content")).strip())
+        for path, _ in self._contents():
+            with atomic.reading(self._fs, path) as fd:
+                for line in atomic.lines(self._fs, fd):
+                    message = _object(line).get("message") if b'"user"' in line else None
+                    if isinstance(message, dict) and message.get("role") == "user":
+                        found.add(joined_text(message.get("content")).strip())
         return found - {""}
 
     def _blobs(self) -> tuple[list[str], int]:
@@ -313,7 +326,7 @@ class _Work:
         found = []
         for path, _ in session_bytes.journals(self._fs, self._store.layout.sessions):
             if path not in self._record.files and self._is_plain(path):
-                header = next(self._records([path]), {})
+                header = self._header(path)
                 if posixpath.basename(str(header.get("parentSession") or "")) == name:
                     found.append(path)
         return tuple(found)
@@ -405,7 +418,7 @@ class _Work:
             self._remove(f"{store.layout.trash}/{token}")
         for cache in record.caches:
             self._forget_catalog(cache)
-        store.purge([path for path in record.files if path.endswith((JOURNAL, DRAFT))], record.session_id)
+        store._purge([path for path in record.files if path.endswith((JOURNAL, DRAFT))], record.session_id)
         note = {
             "session_sha256": sha256(record.session_id.encode()).hexdigest(),
             "erased": iso_timestamp(record.at),
@@ -427,7 +440,7 @@ class _Work:
                 self._fs.sync_directory(posixpath.dirname(top))
 
     def _forget_catalog(self, cache: str) -> None:
-        if self._store.database is None and self._is_folder(cache):
+        if self._store.database is None:
             with closing(CatalogFile(cache, (), "sessions", 0)) as file:
                 file.erase()
 
@@ -494,6 +507,14 @@ class _Work:
         for name in self._names(folder):
             if stem_of(record.path).encode() in atomic.read_all(self._fs, f"{folder}/{name}"):
                 self._remove(f"{folder}/{name}")
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _is_of(name: str, stem: str) -> bool:

@@ -154,8 +154,8 @@ def _is_blank(store: Store, path: str) -> bool:
 def _first_line(store: Store, path: str, cwd: str | None) -> bytes:
     """The header line of a new session in a given file."""
     now = store.now()
-    folder = cwd if cwd is not None else posixpath.dirname(path)
-    return encode(make.header(new_session_id(now, store.random), iso_timestamp(now), folder))
+    project = store._project_of(path) if cwd is None else cwd
+    return encode(make.header(new_session_id(now, store.random), iso_timestamp(now), project))
 
 
 def _start_over(store: Store, path: str, cwd: str | None) -> str:
@@ -180,7 +180,7 @@ def _migrate(store: Store, journal: OwnJournal) -> Sequence[str]:
         lines = iter(_migrated(journal.items()))
         # If another process appends in the meantime, the rewrite notices that the file has grown, and fails.
         journal.replace(lambda raw: next(lines, None), keep=original)
-        original = store.keep_once(original, journal.path)
+        original = store.keep_once(original)
     except BaseException:
         journal.close()
         raise

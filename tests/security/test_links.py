@@ -273,7 +273,7 @@ def test_a_file_with_a_second_name_is_never_changed(filled: Path, tmp_path: Path
         (outside / str(number)).hardlink_to(path)
     before = snapshot(outside)
     refused = 0
-    appends = [partial(append_to, str(path)) for path in files if path.suffix == ".jsonl"]
+    appends: list[Step] = [partial(append_to, str(path)) for path in files if path.suffix == ".jsonl"]
     for step in (*appends, *STEPS, browse, remember):
         try:
             step(opened(root))

@@ -345,7 +345,7 @@ class TestSyncing:
             thread.join()
             sync()
 
-        journal._sync = sync_while_another_thread_appends
+        journal._sync = sync_while_another_thread_appends  # type: ignore[method-assign]
         first = journal.append([line("a")], unexpected)
         with pytest.raises(SyncFailed):
             journal.commit(first.mark)
@@ -381,7 +381,7 @@ class TestSyncing:
                 during.append(journal.append([line("b")], unexpected).mark)
             sync()
 
-        journal._sync = append_during_sync
+        journal._sync = append_during_sync  # type: ignore[method-assign]
         journal.commit(first.mark)
         assert count(fs, "sync") == 1
         journal.commit(during[0])

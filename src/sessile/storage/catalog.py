@@ -506,6 +506,8 @@ class CatalogFile:
 
     def erase(self) -> None:
         """Remove the database for good, with everything that it knows. The next catch-up makes a new one."""
+        if self._folder is None or not os.path.isdir(self._folder):  # that of a store in memory is not on the disk
+            return
         with self._lock(_ERASE_PATIENCE):
             self.close()
             for path in (self.path, *(self.path + side for side in _SIDES), f"{self._folder}/catalog.seal"):

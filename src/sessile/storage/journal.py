@@ -40,7 +40,7 @@ from sessile.storage.base import Appended, Filesystem, Revise, Row, Stamp, Stat,
 from sessile.storage.index import IndexDamaged
 from sessile.storage.layout import Layout
 from sessile.storage.line_file import find_or_repeat, write_lines
-from sessile.storage.locks import identity, lock_failure, release, wait_for
+from sessile.storage.locks import NO_LOCKS, identity, lock_failure, wait_for
 from sessile.storage.reader import GROWN, FileNews, Grown, JournalReader
 
 _REMEMBERED = 64 * 1024  # bytes of our last line that show whether it is still there
@@ -217,8 +217,10 @@ class FileJournal(JournalReader):
     def _unlock(self) -> None:
         if self._fd >= 0 and not self._held:
             try:
-                release(self._fs, self._fd)
+                self._fs.unlock(self._fd)
             except OSError as error:
+                if error.errno in NO_LOCKS:
+                    return  # the attempt to take the lock has raised already
                 raise self._latch(storage_failure(error, self.path, "unlock the session")) from error
 
     def _append_locked(self, lines: Sequence[bytes], revise: Revise, now: Stat) -> Appended | None:
@@ -390,7 +392,7 @@ class FileJournal(JournalReader):
         with storage_failures(self.path, "close the session"):
             try:
                 for fd in opened:
-                    release(self._fs, fd)
+                    self._fs.unlock(fd)
                 self._unlock()
             finally:  # closing unlocks, too
                 while opened:
@@ -546,15 +548,15 @@ class FileJournals:
 
     def create(self, path: str, pieces: Iterable[bytes]) -> None:
         """Create a file with just these bytes."""
-        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
-        if atomic.exists(self._fs, path):
-            raise SessionExists(path=path)
-        atomic.replace(self._fs, path, pieces, sweeps=False)  # `Store.create` has looked at the folder
+        with atomic.folders_for(self._fs, posixpath.dirname(path), self._folders):
+            if atomic.exists(self._fs, path):
+                raise SessionExists(path=path)
+            atomic.replace(self._fs, path, pieces, sweeps=False)  # `Store.create` has looked at the folder
 
     def obtain(self, path: str, header: bytes) -> None:
         """Make sure that there is a file; a missing or empty one gets that header."""
-        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
-        atomic.fill_blank(self._fs, path, header + b"\n")
+        with atomic.folders_for(self._fs, posixpath.dirname(path), self._folders):
+            atomic.fill_blank(self._fs, path, header + b"\n")
 
     def open(self, path: str, *, patience: float | None = None) -> FileJournal:
         """Open the file for writing."""

@@ -41,15 +41,6 @@ def lock_failure(error: OSError, path: str) -> SessileError:
     )
 
 
-def release(fs: Filesystem, fd: int) -> None:
-    """Release the lock of a file. Where there are no locks, do nothing: the attempt to take it has raised already."""
-    try:
-        fs.unlock(fd)
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-
-
 def acquire(fs: Filesystem, fd: int, path: str, patience: float) -> None:
     """Take the lock, waiting at most `patience` seconds."""
     try:
@@ -155,10 +146,14 @@ def identity(status: Stat) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def open_files() -> frozenset[Identity] | None:
-    """Return every file that a process of this user has open; `None` where the system does not show them."""
+def open_files(*, elsewhere: bool = False) -> frozenset[Identity] | None:
+    """Return every file that a process of this user has open; `None` where the system does not show them.
+
+    With `elsewhere`, this process does not count.
+    """
+    own = str(os.getpid()) if elsewhere else ""
     try:
-        processes = [name for name in os.listdir(_PROCESSES) if name.isdigit()]
+        processes = [name for name in os.listdir(_PROCESSES) if name.isdigit() and name != own]
     except OSError:
         return None
     found = {status for process in processes for status in _descriptors(f"{_PROCESSES}/{process}/fd")}
