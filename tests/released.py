@@ -24,8 +24,8 @@ class Form(NamedTuple):
     """The commit whose code made the files, and the numbers of its index and catalog (0: it had no catalog)."""
 
     commit: str
-    index: int
-    catalog: int
+    of_index: int
+    of_catalog: int
 
 
 FORMS = {

@@ -31,7 +31,9 @@ from sessile.core.messages import joined_text
 from sessile.core.text import iso_timestamp
 from sessile.errors import (
     Conflict,
+    Damaged,
     Invalid,
+    SessileError,
     SessionBusy,
     SessionNotFound,
     UnsafePath,
@@ -120,20 +122,34 @@ def pending(store: Store) -> list[str]:
 
 
 def finish(store: Store) -> list[str]:
-    """Continue the erasures that were interrupted; return the ids of their sessions."""
+    """Continue the erasures that were interrupted; return the ids of their sessions. Raise the first failure at the end."""
     finished = []
+    failures: list[SessileError] = []
     for path in pending(store):
-        with storage_failures(path, "continue an erasure"):
-            try:
-                record = msgspec.json.decode(atomic.read_all(store.fs, path), type=Record)
-            except FileNotFoundError:
-                continue  # another process has finished it
-        with ExitStack() as stack:
-            work = _Work(store, record)
-            work.hold(stack)
-            work.carry_out(path.removesuffix(_PLAN))
-        finished.append(record.session_id)
+        try:
+            finished.append(_finish(store, path))
+        except SessionNotFound:
+            continue  # another process has finished it
+        except SessileError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
     return finished
+
+
+def _finish(store: Store, path: str) -> str:
+    with storage_failures(path, "continue an erasure"):
+        data = atomic.read_all(store.fs, path)
+    try:
+        record = msgspec.json.decode(data, type=Record)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        hint = "erase the session again, then delete this file"
+        raise Damaged("the record of an erasure cannot be read", path=path, hint=hint) from error
+    with ExitStack() as stack:
+        work = _Work(store, record)
+        work.hold(stack)
+        work.carry_out(path.removesuffix(_PLAN))
+    return record.session_id
 
 
 def _folder(store: Store) -> str:
@@ -405,7 +421,7 @@ class _Work:
             self._remove(f"{store.layout.trash}/{token}")
         for cache in record.caches:
             self._forget_catalog(cache)
-        store.purge([path for path in record.files if path.endswith((JOURNAL, DRAFT))], record.session_id)
+        store._purge([path for path in record.files if path.endswith((JOURNAL, DRAFT))], record.session_id)
         note = {
             "session_sha256": sha256(record.session_id.encode()).hexdigest(),
             "erased": iso_timestamp(record.at),

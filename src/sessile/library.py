@@ -428,7 +428,9 @@ class Library:
         if not (results.pending or (scan and self._must_scan(results, fields, limit, count))):
             return results
         rows = self._catalog.list(Filter(hide=()) if wanted is None else wanted).rows
-        results = results._replace(unread=[row.path for row in rows if row.format is not None and not row.searchable])
+        if results.pending:
+            unread = [row.path for row in rows if row.format is not None and not row.searchable]
+            results = results._replace(unread=unread)
         if not scan:
             return results
         beyond = self._catalog.list(Filter(hide=())).rows if numbers is not None and not results.hits else []

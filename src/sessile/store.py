@@ -107,7 +107,7 @@ class Store:
         if durability not in ("power", "process"):
             raise Invalid(f"invalid durability {durability!r}", hint='use "power" or "process"')
         backing = backing_of(root, cache, fs, power=durability == "power", patience=patience, formats=AGENTS)
-        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database, self.purge = (
+        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database, self._purge = (
             backing
         )
         self.blobs = blobs_at(blobs, self.layout, self.fs)
@@ -194,7 +194,7 @@ class Store:
             raise SessionExists(f"session already exists: {session_id!r}", path=existing)
         name = clean_name(title) if title else None
         header = make.header(session_id, iso_timestamp(now), cwd, title=name or None, parentSession=parent_session)
-        self.settle()
+        self._settle()
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, self.journals, folder)
         path = f"{folder}/{file_name(header['timestamp'], session_id)}"
@@ -265,7 +265,7 @@ class Store:
         path = self._resolve(os.fspath(ref))
         if readonly:
             return open_for_reading(self, path)
-        self.settle()
+        self._settle()
         return open_for_writing(self, path, cwd, in_place=in_place)
 
     def _resolve(self, ref: str) -> str:
@@ -447,10 +447,11 @@ class Store:
             SessionBusy: A process has the session open.
             SessionNotFound: There is no such session.
         """
-        self.settle()
+        self._settled = False  # ask again: another process may have been killed since
+        self._settle()
         return _erasing().erase(self, os.fspath(ref), self._resolve, confirm=confirm, caches=caches)  # type: ignore[no-any-return]
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Continue erasures that were interrupted, once. A failure is only logged: the next process tries again."""
         if self._settled:
             return
@@ -506,25 +507,20 @@ class Store:
         self._kept = max(self.now(), self._kept + 1)  # names sort in order, even within a millisecond
         return f"{self.layout.originals}/{posixpath.basename(path)}.{self._kept}-{self.random(3).hex()}"
 
-    def keep_once(self, original: str, path: str) -> str:
-        """Return where the content of an original is kept: if an earlier one of the same file is identical, there.
-
-        An original that is the file itself, which a process left that died before it replaced the file, is removed.
-        """
+    def keep_once(self, original: str) -> str:
+        """Return where the content of an original is kept: if an earlier one of the same file is identical, there."""
         folder, name = posixpath.split(original)
         start = name.rpartition(".")[0] + "."
         try:
-            size, inode = self.fs.lstat(original).st_size, self.fs.lstat(path).st_ino
+            size = self.fs.lstat(original).st_size
             for other in self.fs.names(folder):
                 if other.startswith(start) and other < name:
-                    status = self.fs.lstat(f"{folder}/{other}")
-                    if status.st_ino == inode:
-                        self.fs.unlink(f"{folder}/{other}")
-                    elif status.st_size == size and atomic.starts_with(self.fs, f"{folder}/{other}", original):
+                    same_size = self.fs.lstat(f"{folder}/{other}").st_size == size
+                    if same_size and atomic.starts_with(self.fs, f"{folder}/{other}", original):
                         self.fs.unlink(original)
                         return f"{folder}/{other}"
         except (OSError, SessileError) as error:
-            log.warning("originals of %s could not be compared: %s", path, error)
+            log.warning("the original %s could not be compared: %s", original, error)
         return original
 
     def _leave_breadcrumb(self, session: Session) -> None:

@@ -280,3 +280,12 @@ def test_another_process_reads_the_index_of_a_draft(sessile: Command, killed: Dr
     found = json.loads(sessile("search", RARE, "--json").out)
     assert [hit["path"] for hit in found["items"]] == [killed.path]
     assert not found["notices"]
+
+
+def test_a_sync_says_which_drafts_it_leaves_out(sessile: Command, killed: Draft, tmp_path: Path) -> None:
+    """They are copied after they were published."""
+    assert sessile("sync", str(tmp_path / "there"), "--json").json["drafts"] == [killed.id]
+    done = sessile("sync", str(tmp_path / "there"))
+    assert f"1 draft without an answer is not copied. Publish: sessile repair {killed.id} --apply" in done.err
+    assert sessile("repair", killed.id, "--apply").code == 0
+    assert "1 new session" in sessile("sync", str(tmp_path / "there")).err

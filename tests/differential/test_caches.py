@@ -31,6 +31,7 @@ from sessile.core.statistics import by_model, by_project
 from sessile.errors import SessileError
 from sessile.session import TreeNode
 from sessile.storage import search
+from sessile.storage.catalog_rows import SessionRow
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import Source
 from sessile.upkeep.check import check
@@ -647,11 +648,15 @@ class Rig:
 
 
 def _compared(where: str, told: Answers, expected: Answers) -> list[str]:
-    return [
-        f"{where}: {name}: {told.get(name)!r} instead of {expected.get(name)!r}"
-        for name in {**told, **expected}
-        if told.get(name) != expected.get(name)
-    ]
+    found = []
+    for name in {**told, **expected}:
+        one, other = told.get(name), expected.get(name)
+        if isinstance(one, SessionRow) and isinstance(other, SessionRow):
+            one, other = dict(zip(one._fields, one, strict=True)), dict(zip(other._fields, other, strict=True))
+            found += _compared(f"{where}: {name}", one, other)
+        elif one != other:
+            found.append(f"{where}: {name}: {one!r} instead of {other!r}")
+    return found
 
 
 def session_facts(store: Store, path: str) -> Answers:
@@ -766,8 +771,8 @@ class Blind(PosixFilesystem):
     def __init__(self, **constant: int) -> None:
         self._constant = constant
 
-    def lstat(self, path: str) -> Any:
-        return self._shown(super().lstat(path))
+    def lstat(self, path: Any, *, dir_fd: int | None = None) -> Any:
+        return self._shown(super().lstat(path, dir_fd=dir_fd))
 
     def fstat(self, fd: int) -> Any:
         return self._shown(super().fstat(fd))

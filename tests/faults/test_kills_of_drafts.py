@@ -12,6 +12,7 @@ import pytest
 from faults.processes import Tell, fast_folder, killed_after
 from figures import measured
 from sessile import Library, Store
+from sessile.errors import SessionNotFound
 from sessile.storage.drafts import draft_path, published_path
 from sessile.storage.search import Needle
 from sessile.testing.store_contract import told
@@ -50,8 +51,9 @@ def check_found(root: str, prompts: list[Prompt]) -> int:
         paths[session_id] = path
     store = Store(root, durability="process")
     listed = {info.id: info for info in store.list_all(full=True)}
-    with Library(store, cache=f"{root}/cache") as library:
-        rows = {row.id: row for row in library.list(timeout=None).rows}
+    with Library(store, cache=f"{root}/cache", auto_catch_up=False) as library:
+        library.catch_up("index")
+        rows = {row.id: row for row in library.list().rows}
         for session_id, wanted in texts.items():
             info = listed[session_id]
             assert os.path.isfile(info.path) and info.draft == info.path.endswith(".draft")
@@ -66,7 +68,7 @@ def check_found(root: str, prompts: list[Prompt]) -> int:
                     assert [text for text in told(session) if text != "answer"][: len(wanted)] == wanted
             for text in wanted:
                 word = text.split()[0]
-                assert [hit.path for hit in library.search(word, timeout=None).hits] == [info.path]
+                assert [hit.path for hit in library.search(word).hits] == [info.path]
             needle = Needle(wanted[-1].split()[0])
             assert {found.row.path for found in library.scan(needle, notices=[])} == {info.path}
             assert check(store, session_id).path == info.path
@@ -100,6 +102,18 @@ def test_every_acknowledged_prompt_of_a_killed_process_is_found() -> None:
     """By id, by both paths, in listings, by search and scan, by a check; opening it for writing recovers it."""
     sessions, acknowledged = check_kills(seed=1, kills=AT_ONCE)
     assert sessions > 10 and acknowledged > sessions
+
+
+@pytest.mark.promise("P46")
+def test_the_rig_notices_a_walk_that_leaves_out_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without drafts in the walk, prompts are lost to listings."""
+
+    def published(names: list[str]) -> list[str]:
+        return [name for name in names if name.endswith(".jsonl")]
+
+    monkeypatch.setattr("sessile.storage.walk.session_files", published)
+    with pytest.raises((KeyError, SessionNotFound)):
+        check_kills(seed=1, kills=AT_ONCE)
 
 
 @pytest.mark.promise("P46")

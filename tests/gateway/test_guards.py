@@ -19,7 +19,7 @@ from figures import measured
 from sessile.config import LOOPBACK, Limits
 from sessile.core.secret import Secret
 from sessile.errors import Conflict, Invalid, SessileError, SessionNotFound, StorageFull, TooMany, storage_failure
-from sessile.gateway.http.guards import CONTENT_POLICY, Guarding, guarded
+from sessile.gateway.http.guards import CONTENT_POLICY, Guarding, WrongTokens, guarded
 from sessile.gateway.http.problems import App, Message, Receive, Scope, Send
 
 TOKEN = "canary-Abcdefghijklmnopqrstuvwxyz0123456789_-Z"
@@ -811,3 +811,96 @@ def test_a_router_of_starlette_stands_behind_the_guards() -> None:
             assert (await client.get("http://evil.com/fail")).status_code == 403
 
     asyncio.run(run())
+
+
+# -- wrong tokens
+
+
+class Moment:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.promise("P39")
+def test_wrong_tokens_take_bounded_memory_and_are_forgiven() -> None:
+    """Only so many addresses are remembered, each with two numbers; after some time an address begins again."""
+    clock = Moment()
+    wrong = WrongTokens(100, clock)
+    for number in range(5_000):
+        assert wrong._count(f"10.0.{number >> 8}.{number & 255}") == 0
+    assert len(wrong._tries) == 100
+    pauses = [wrong._count("10.9.9.9") for _ in range(40)]
+    assert pauses[:10] == [0.0] * 10 and pauses[10:13] == [0.1, 0.2, 0.4] and pauses[-1] == 60.0
+    assert pauses == sorted(pauses)
+    clock.now += 300
+    assert wrong._count("10.9.9.9") == 60.0
+    clock.now += 700
+    assert wrong._count("10.9.9.9") == 0.0
+
+
+@pytest.mark.promise("P39")
+def test_few_answers_to_wrong_tokens_are_held_back_at_once() -> None:
+    """Held answers occupy connections, so their number is limited; further ones are refused at once."""
+    app = guarded(Recorder(), Guarding(Secret(TOKEN), Limits(), NAMES))
+    wrong = ("Authorization", "Bearer wrong")
+
+    async def run() -> list[int]:
+        guesses = [asyncio.create_task(ask(app, scope_of("GET", "/sessions", (HOST, wrong)))) for _ in range(200)]
+        await asyncio.sleep(0.05)
+        began = asyncio.get_running_loop().time()
+        right = await ask(app, scope_of("GET", "/sessions", (HOST, BEARER)))
+        assert right.status == 200 and asyncio.get_running_loop().time() - began < 0.5
+        return [(await one).status for one in guesses]
+
+    told = asyncio.run(run())
+    assert told.count(401) < 20 and told.count(429) > 180
+
+
+# -- slow bodies
+
+
+@pytest.mark.promise("P39")
+def test_if_too_many_bodies_arrive_the_slowest_is_refused() -> None:
+    """A body that has sent less for its age makes room for a new one; the others go on."""
+    app = guarded(Recorder(), settings(connections=2))
+
+    async def run() -> list[int]:
+        headers = (HOST, BEARER, JSON)
+        slow = asyncio.create_task(ask(app, scope_of("POST", "/sessions", headers), (b" ", 60.0, b" ")))
+        await asyncio.sleep(0.05)
+        quick = asyncio.create_task(ask(app, scope_of("POST", "/sessions", headers), (b" " * 9000, 0.2, b"{}")))
+        await asyncio.sleep(0.05)
+        new = await ask(app, scope_of("POST", "/sessions", headers), (b"{", 0.01, b"}"))
+        return [new.status, (await asyncio.wait_for(slow, 5)).status, (await quick).status]
+
+    assert asyncio.run(run()) == [200, 408, 200]
+
+
+@pytest.mark.promise("P39")
+def test_requests_that_last_keep_out_only_their_own_kind() -> None:
+    """Chats, downloads and streams are counted separately, each up to its limit."""
+    gate = asyncio.Event()
+
+    async def waiting(scope: Scope, receive: Receive, send: Send) -> None:
+        await gate.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"in"})
+
+    app = guarded(waiting, settings(connections=2, event_clients=1))
+    paths = {"/v1/chat/send": 2, "/v1/view/export": 2, "/v1/view/blob": 0, "/v1/events": 1, "/v1/sessions": 2}
+
+    async def run() -> dict[str, int]:
+        held = {
+            path: [asyncio.create_task(ask(app, scope_of("GET", path, (HOST, BEARER)))) for _ in range(4)]
+            for path in paths
+        }
+        await asyncio.sleep(0.05)
+        gate.set()
+        return {path: [(await one).status for one in asked].count(200) for path, asked in held.items()}
+
+    assert asyncio.run(run()) == paths

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 from mcp.shared.exceptions import MCPError
 
@@ -121,7 +121,7 @@ class Judge:
         self.answers += 1
         if result.is_error:
             assert list(value) == ["notice", "error"]
-            places = ("error",)
+            places: tuple[str, ...] = ("error",)
         else:
             jsonschema.validate(value, self.schemas[tool])
             assert value == result.structured_content

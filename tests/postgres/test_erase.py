@@ -73,7 +73,7 @@ def test_an_interrupted_erasure_is_finished_by_the_next_writer(postgres_url: str
         def fail(*_: object) -> None:
             raise KeyboardInterrupt
 
-        store.purge = fail
+        store._purge = fail
         with pytest.raises(KeyboardInterrupt):
             store.erase(session.id, confirm=True)
         assert len(pending(store)) == 1

@@ -12,8 +12,9 @@ import pytest
 from erasing import NEEDLE, Everything, grep
 from faults.processes import Child, Tell
 from sessile import Library, Store
-from sessile.errors import Invalid, SessionBusy, SessionNotFound
+from sessile.errors import Conflict, Invalid, SessionBusy, SessionNotFound
 from sessile.storage.layout import Source
+from sessile.storage.locks import locked
 from sessions import CWD, say
 
 pytestmark = pytest.mark.promise("P54")
@@ -87,6 +88,25 @@ def test_a_session_that_a_process_has_open_is_refused(everything: Everything) ->
     child.finish()
     everything.store.erase(everything.id, confirm=True)
     everything.check()
+
+
+def test_a_session_that_a_running_gateway_uses_is_refused(everything: Everything) -> None:
+    """A gateway holds its bindings in memory, and would write them again."""
+    with (
+        locked(everything.store.fs, f"{everything.root}/gateway.lock", 0.1),
+        pytest.raises(Conflict, match="gateway is running"),
+    ):
+        everything.store.erase(everything.id, confirm=True)
+    everything.store.erase(everything.id, confirm=True)
+    everything.check()
+
+
+def test_an_unreadable_record_stops_nobody(everything: Everything, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged record is logged, and new sessions are created in spite of it."""
+    (everything.root / "erased").mkdir()
+    (everything.root / "erased" / "1-x.plan").write_text("damaged")
+    Store(everything.root).create(CWD, publish=True).close()
+    assert "erasure" in caplog.text
 
 
 def test_files_of_other_agents_are_refused(tmp_path: Path) -> None:

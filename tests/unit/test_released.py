@@ -94,15 +94,15 @@ def test_the_files_have_the_forms_that_they_stand_for(name: str, tmp_path: Path)
     (saved,) = (path.read_bytes()[:16] for path in (root / "cache/index").glob("*/*"))
     found = MAGIC.match(saved)
     assert found is not None
-    assert int(found[1]) == FORMS[name].index
+    assert int(found[1]) == FORMS[name].of_index
     seal = root / "cache/catalog.seal"
-    assert (json.loads(seal.read_text())["version"] if seal.exists() else 0) == FORMS[name].catalog
+    assert (json.loads(seal.read_text())["version"] if seal.exists() else 0) == FORMS[name].of_catalog
 
 
 def test_every_earlier_form_is_among_them() -> None:
     """A new form of the index or the catalog needs files of the one before."""
-    assert {form.index for form in FORMS.values()} == set(range(1, int(index._MAGIC.strip().rpartition(b"-")[2])))
-    assert {form.catalog for form in FORMS.values()} == set(range(CATALOG_VERSION))
+    assert {form.of_index for form in FORMS.values()} == set(range(1, int(index._MAGIC.strip().rpartition(b"-")[2])))
+    assert {form.of_catalog for form in FORMS.values()} == set(range(CATALOG_VERSION))
 
 
 @every_release

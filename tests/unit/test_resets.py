@@ -282,6 +282,7 @@ def test_times_in_the_future_or_before_1970_are_ignored() -> None:
         assert freshness(Times(started=wrong, updated=old), DAILY, now, UTC).reason == "daily"
         assert freshness(Times(interacted=wrong, started=old), IDLE, now, UTC).reason == "idle"
         assert freshness(Times(wrong, wrong, wrong), ResetPolicy(4, 60), now, UTC) == FRESH
+        assert freshness(Times(wrong, old, wrong), DAILY, now, UTC).reason == "daily"  # the last message is known
     assert freshness(Times(started=0), DAILY, now, UTC).reason == "daily"
     assert freshness(Times(started=now, interacted=now), ResetPolicy(4, 1), now, UTC) == FRESH
 

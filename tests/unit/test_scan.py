@@ -199,3 +199,20 @@ def test_words_are_found_whatever_accents_they_have(tmp_path: Path, written: str
     matches = list(scan_file(PosixFilesystem(), str(path), WordNeedle(Query(asked)), AGENTS))
     assert [match.entry_id for match in matches] == ["a"]
     assert not list(scan_file(PosixFilesystem(), str(path), WordNeedle(Query("cave")), AGENTS))
+
+
+@pytest.mark.parametrize("marks", [0, 1, 4000])
+def test_accents_are_found_among_many_and_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: int) -> None:
+    """It does not matter how many letters with accents a file has: looking at each and one pass find the same."""
+    monkeypatch.setattr(search, "_MARKS", marks)
+    texts = ["größe", "grosse", "Äpfel", "café", "naïve approach", "cafe", "crème brûlée", "ｃａｆé", "x" * 100]
+    rows = [entry("message", str(number), None, message=user(f"{text} é")) for number, text in enumerate(texts)]
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+    def found_for(asked: str) -> list[str | None]:
+        matches = scan_file(PosixFilesystem(), str(path), WordNeedle(Query(asked)), AGENTS)
+        return [match.entry_id for match in matches]
+
+    assert found_for("cafe") == ["3", "5", "7"] and found_for("naive") == ["4"]
+    assert found_for("brulee creme") == ["6"] and found_for("apfel") == ["2"] and found_for("nothing") == []

@@ -195,12 +195,17 @@ class ForeignReader(JournalReader):
 
     def _load_index(self, stamp: Stamp) -> RowIndex | None:
         index = super()._load_index(stamp)
-        if index is not None:
-            self._translator = self.format.translator(index.extra)
+        if index is None:
+            return None
+        name, saved = index.extra if isinstance(index.extra, list) and len(index.extra) == 2 else (None, None)
+        if name != self.format.name:  # more rows may show that the file is another agent's than its first rows did
+            index.close()
+            return None
+        self._translator = self.format.translator(saved)
         return index
 
     def _save_index(self, *, closing: bool = False) -> None:
-        self._index.extra = self._translator.saved()
+        self._index.extra = [self.format.name, self._translator.saved()]
         super()._save_index(closing=closing)
 
     def _unindexed(self) -> JournalReader:

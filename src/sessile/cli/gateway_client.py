@@ -3,6 +3,7 @@
 Rules:
 
 - The client connects only to the given address: no proxies, no redirects. The token goes into one header and nowhere else.
+  Without a given address it connects to the gateway of the store, on this machine only.
 - Problem documents become the errors that they describe. Responses that are not from a gateway, or too large, are errors.
 - `sessions` works without a gateway: it reads the store instead.
 """
@@ -10,8 +11,10 @@ Rules:
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import os
+import socket
 import ssl
 import sys
 import time
@@ -27,7 +30,7 @@ from sessile import errors
 from sessile.cli.command import App, load_settings, verb
 from sessile.cli.output import Cell, Column
 from sessile.core.visible import visible, visible_line
-from sessile.errors import Invalid, InvalidId, NotFound, RunnerFailed
+from sessile.errors import Invalid, InvalidId, NotFound, Refused, RunnerFailed
 from sessile.gateway.conversations.inbound import agent_workspace, routing_of
 from sessile.gateway.conversations.presence import Presence
 from sessile.gateway.conversations.registry import Conversation, ConversationFilter, Conversations
@@ -284,6 +287,12 @@ def connect(app: App, url: str | None, token_file: str | None) -> GatewayClient:
     presence = Presence(app.store)
     found = presence.look()
     if found is not None and found.alive and found.note is not None:
+        if not _is_here(found.note.url):
+            raise Refused(
+                f"the gateway's note names {found.note.url[:120]!r}, which is not an address of this machine",
+                path=found.path,
+                hint="pass --url and --token-file for a gateway on another machine",
+            )
         return GatewayClient(found.note.url, keep_secret(found.note.token_file, make=False))
     if presence.is_held():
         raise NotFound("the gateway of this store is starting", hint="try again in a moment")
@@ -291,6 +300,18 @@ def connect(app: App, url: str | None, token_file: str | None) -> GatewayClient:
     raise NotFound(
         f"no gateway is running on this store{crashed}", path=app.store.name, hint=f"start it: {app.command} serve"
     )
+
+
+def _is_here(url: str) -> bool:
+    """Return whether a URL has an address of this machine. The note is a file, and a file must not choose who gets a token."""
+    host = urlsplit(url).hostname or ""
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+        with socket.socket(family) as sock:
+            sock.bind((host, 0))
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 # -- status and sessions

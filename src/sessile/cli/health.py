@@ -372,6 +372,8 @@ def _environment(app: App) -> Iterator[Advice]:
 
 def _leftovers(app: App) -> Iterator[Advice]:
     """Yield the temporary files of dead processes, in the store, its cache and the folders of other agents."""
+    if app.store.database is not None:
+        return  # each name would be a query; `du` counts them
     for left in leftovers(app.store, *(source.sessions for source in app.library.given)):
         what = f"a process died while it wrote {left.path} ({many(left.size, 'byte')})"
         if left.spare:

@@ -92,7 +92,7 @@ def _moment(app: App, text: str | None) -> datetime | None:
 def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
     """Return the filter for the options of `filters`."""
     since, until = (_moment(app, options[name]) for name in ("since", "until"))
-    has = [name.strip() for name in (options["has"] or "").split(",") if name.strip()]
+    has = tuple(name.strip() for name in (options["has"] or "").split(",") if name.strip())
     project = None if options["project"] is None else project_of(app, options["project"])
     return Filter(
         project=project,

@@ -183,6 +183,7 @@ class _Search:
         self._wanted = wanted
         self._limit = limit
         self._matches: dict[str, int] = {}
+        self._ignored: list[str] = []
         self._notices: list[str] = []
 
     def words(self, limit: int) -> Iterator[_Hit]:
@@ -193,7 +194,7 @@ class _Search:
             )
         self.titles, self.pending, self._matches = found.titles, found.pending, found.matches
         self.unscanned, self.excluded = found.unscanned, found.excluded
-        self._notices += [f"ignored {part!r}, which is not a word; use -F" for part in found.ignored]
+        self._ignored = [f"ignored {part!r}, which is not a word; use -F" for part in found.ignored]
         self._notices += found.problems
         yield from (_Hit(*hit) for hit in found.hits)
 
@@ -264,7 +265,7 @@ class _Search:
         if count:
             sessions = many(count, "session has", "sessions have")
             notices = [*notices, f"{sessions} unreadable lines, which were not searched – {doctor}"]
-        return notices
+        return [*self._ignored, *notices]
 
 
 def _print_rest(

@@ -268,7 +268,8 @@ def _time(value: object) -> int | None:
 def freshness(times: Times, policy: ResetPolicy, now: int, zone: tzinfo) -> Freshness:
     """Return whether a session is still fresh, or which reason ended it first."""
     started, interacted, updated = (None if t is None or not 0 <= t <= now else t for t in times)
-    started = updated if started is None else started
+    # After a wrong clock, the last message may be the only known time; the session did not start later than that.
+    started = next((time for time in (started, updated, interacted) if time is not None), None)
     interacted = started if interacted is None else interacted
     ends: list[Freshness] = []
     if policy.at_hour is not None and started is not None:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+
+from sessile.core.decoded import ANSI
 
 # Joiners and variation selectors belong to scripts and emoji. Longer runs of them, and those after an ASCII letter, can only hide
 # something.
@@ -23,8 +25,7 @@ _UNSAFE = re.compile(
     "|[\u200c\u200d\ufe00-\ufe0f]{3,}|(?<=[A-Za-z])[\u200c\u200d\ufe00-\ufe0f]+"
 )
 _BLANKS = re.compile(r"\s+")
-# An unterminated title or link is not a sequence: it would swallow the text after it.
-_ANSI = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)|[@-Z\\\\^_])")
+_ANSI = re.compile(ANSI)
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _LONGEST_CELL = 200  # characters
@@ -48,23 +49,6 @@ def visible_line(text: str) -> str:
 def without_colours(text: str) -> str:
     """Return the output of a tool without its escape sequences."""
     return _ANSI.sub("", text) if "\x1b" in text else text
-
-
-def uncoloured(text: str) -> tuple[str, Callable[[int], int]]:
-    """Return a text without its escape sequences, and a function that maps a position in it to the original text."""
-    pieces: list[str] = []
-    starts, shifts = [0], [0]  # how much was removed, and from which character on
-    length = end = 0
-    for match in _ANSI.finditer(text):
-        pieces.append(text[end : match.start()])
-        length += match.start() - end
-        end = match.end()
-        starts.append(length)
-        shifts.append(end - length)
-    pieces.append(text[end:])
-    from bisect import bisect_right  # saves start-up time: only excerpts need it
-
-    return "".join(pieces), lambda place: place + shifts[bisect_right(starts, place) - 1]
 
 
 def _named(match: re.Match[str]) -> str:

@@ -251,7 +251,8 @@ def sweep(
     At most `compared` bytes are read. Nothing is raised: whoever calls has other work to do.
     """
     with suppress(OSError, SessileError):
-        found = [name for name in (fs.names(folder) if names is None else names) if _TEMP.fullmatch(name)]
+        ended = (name for name in (fs.names(folder) if names is None else names) if name.endswith(".tmp"))
+        found = [name for name in ended if _TEMP.fullmatch(name)]
         for name in found[:_MAX_SWEPT]:
             with suppress(OSError, SessileError):
                 compared -= _sweep_one(fs, f"{folder}/{name}", cache, compared)

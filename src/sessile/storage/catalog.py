@@ -42,7 +42,15 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 import msgspec
 
 from sessile.core.words import INDEXED, Field, Query
-from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath, UnsupportedVersion, second_name
+from sessile.errors import (
+    SessileError,
+    SessionBusy,
+    StorageFailure,
+    UnsafePath,
+    UnsupportedVersion,
+    second_name,
+    storage_failures,
+)
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import (
@@ -58,7 +66,7 @@ from sessile.storage.catalog_rows import (
     select,
     usage,
 )
-from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filesystem import PosixFilesystem, check_private
 from sessile.storage.filters import EVERYTHING, Filter, SqlSelection, within
 from sessile.storage.formats import Formats
 from sessile.storage.locks import locked
@@ -423,6 +431,9 @@ class CatalogFile:
     def _open(self, mark: DatabaseMark | None) -> None:
         """Open the database as it is if it matches its seal, else under the lock. One of a newer release is left alone."""
         self.close()
+        if self._folder is not None:
+            with storage_failures(self._folder, "use the cache folder"):
+                check_private(self._folder)
         seal = self._read_seal()
         if seal is not None and seal.version > self._version:
             raise UnsupportedVersion(

@@ -83,7 +83,7 @@ _TEXT_COLUMNS = (
 _ROW = ", ".join("nullif(?, '')" if name in _TEXT_COLUMNS else "?" for name in _COLUMNS)
 _INSERT = f"INSERT INTO sessions ({_LOOKED}) VALUES ({_ROW})"
 _CHANGE = (
-    f"UPDATE sessions SET ({_LOOKED}) = ({_ROW}), counted = 0, searchable = 0, told = NULL,"
+    f"UPDATE sessions SET ({_LOOKED}) = ({_ROW}), counted = 0, searchable = 0, told = NULL, named = 0,"
     f" {', '.join(f'{name} = NULL' for name in COUNTS)}, spending = NULL WHERE number = ?"
 )
 _UNKNOWN = (None,) * len(Glance.__struct_fields__)
@@ -99,7 +99,7 @@ _READING = (
 _POSITION = "covered = ?, fit = ?, state = ?, indexed = ?, passages = ?"
 _SAVE = f"UPDATE sessions SET {_POSITION} WHERE number = ?"
 _SHOW = (
-    f"UPDATE sessions SET {_POSITION}, counted = 1, searchable = ?, title = ?, first_text = ?, last_role = ?,"
+    f"UPDATE sessions SET {_POSITION}, counted = 1, searchable = ?, named = ?, title = ?, first_text = ?, last_role = ?,"
     f" last_status = ?, {', '.join(f'{name} = ?' for name in COUNTS)}, spending = ? WHERE number = ?"
 )
 
@@ -359,7 +359,7 @@ class Reconciler:
     def _show(self, row: Reading, position: tuple[Any, ...], counting: Counting, index: bool) -> None:
         """Write what was counted into the row."""
         title, *rest = counting.summary()
-        values = (title, *rest, *counts_as_columns(counting.digest.counts()))
+        values = (counting.digest.named, title, *rest, *counts_as_columns(counting.digest.counts()))
         spending = counting.digest.spending.encode()
         self._db.execute(_SHOW, (*position, index, *map(storable, values), spending, row.number))
         if index:
@@ -661,7 +661,18 @@ _GLANCED = (
     "origin",
     "told",
 )
-_COUNTED = ("title", "first_text", "last_role", "last_status", "header_title", *COUNTS, "spending", "covered", "fit")
+_COUNTED = (
+    "named",
+    "title",
+    "first_text",
+    "last_role",
+    "last_status",
+    "header_title",
+    *COUNTS,
+    "spending",
+    "covered",
+    "fit",
+)
 _TRIED = 100  # words of a session that are looked up
 
 

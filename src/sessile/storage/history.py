@@ -42,7 +42,16 @@ from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 
 from sessile.core.text import utc_datetime
-from sessile.errors import Damaged, ReadOnly, SessileError, StorageFailure, UnsafePath, second_name, storage_failure
+from sessile.errors import (
+    Damaged,
+    PermissionRefused,
+    ReadOnly,
+    SessileError,
+    StorageFailure,
+    UnsafePath,
+    second_name,
+    storage_failure,
+)
 
 PATIENCE = 5.0  # seconds that SQLite waits for another process (busy_timeout)
 LARGEST_ID = 2**53  # the limit of JavaScript; a damaged row with id 2**63 - 1 would exhaust AUTOINCREMENT
@@ -377,6 +386,9 @@ class HistoryFile:
                 if not stat.S_ISREG(status.st_mode):
                     hint = "use a regular file; symbolic links are not followed"
                     raise UnsafePath("the prompt history is not a regular file", path=self.path + suffix, hint=hint)
+                if status.st_uid != os.geteuid() and not self.readonly:
+                    hint = "move it away; a new one is created"
+                    raise PermissionRefused("the prompt history belongs to another user", path=self.path, hint=hint)
                 if status.st_nlink > 1 and not self.readonly:
                     raise second_name(self.path + suffix)
                 if stat.S_IMODE(status.st_mode) != 0o600 and not self.readonly:

@@ -390,9 +390,14 @@ class CatalogWords:
 _MAX_SPANS = 1000  # matches that are marked in one text
 _MAX_NEEDLE = 10_000
 _CUT = encode_plain(FULL)  # in a line with a text that was cut
-# Letters with accents in UTF-8: U+00C0–U+02BF, U+1E00–U+1EFF and U+FF00–U+FF7F; accents that follow a letter; and as escapes.
-_ACCENTED = rb"[\xc3-\xca][\x80-\xbf]|\xe1[\xb8-\xbb][\x80-\xbf]|\xef[\xbc\xbd][\x80-\xbf]"
-_ACCENTS = rb"(?:\xcc[\x80-\xbf]|\xcd[\x80-\xaf])*"
+# Letters with accents in UTF-8: U+00C0–U+02BF, U+1E00–U+1EFF and wide letters; accents that follow a letter; and as escapes.
+# Patterns start with one set of bytes, which makes them several times as fast, and may match too much.
+_LEADS = rb"\xc3-\xca\xcc\xcd\xe1\xef"
+_ACCENTED = rb"[%b\xc3-\xca\xe1\xef][\x80-\xbf]{0,2}(?:\xcc[\x80-\xbf]|\xcd[\x80-\xaf]){0,2}"
+_LONGEST_LETTER = 7  # bytes, with its accents
+_MARK = re.compile(rb"[%b](?:(?<=[\xc3-\xca\xcc\xcd])|[\xb8-\xbb]|\xbc[\xa1-\xba]|\xbd[\x81-\x9a])" % _LEADS)
+_MARKS = 4000  # in a block; if there are more, going from one to the next takes longer than one pass
+_NO_LEADS = bytes(byte for byte in range(256) if not re.match(b"[%b]" % _LEADS, bytes((byte,))))
 _ESCAPED = re.compile(rb"\\u(?:00[c-f]|0[12]|03[0-6]|1e|ff[0-7])")
 
 
@@ -487,7 +492,7 @@ class WordNeedle(Needle):
         runs = [run for term in query.terms for run, _ in term.runs]
         super().__init__(max(runs, key=lambda run: (run.isascii(), len(run))), case=False)
         self._query = query
-        letters = (b"(?:%b|%b)%b" % (re.escape(bytes((letter,))), _ACCENTED, _ACCENTS) for letter in self._anchor)
+        letters = (_ACCENTED % re.escape(bytes((letter,))) for letter in self._anchor)
         self._accented = re.compile(b"".join(letters)) if self._anchor.isascii() else None
 
     def _first_finder(self, block: bytes) -> Callable[[int], int]:
@@ -496,8 +501,13 @@ class WordNeedle(Needle):
         if accented is None or (block.isascii() and b"\\u" not in block):
             return super()._first_finder(block)
         folded = block.lower()
-        plain = Substring(folded, self._anchor) if block.isascii() else _pattern_finder(accented, folded)
-        return _Merged([plain, _pattern_finder(_ESCAPED, folded)])
+        finders: list[Callable[[int], int]] = [Substring(folded, self._anchor), _pattern_finder(_ESCAPED, folded)]
+        marks = 0 if block.isascii() else len(folded.translate(None, _NO_LEADS))
+        if marks > _MARKS:
+            finders.append(_pattern_finder(accented, folded))
+        elif marks:
+            finders.append(_Accented(accented, folded, _LONGEST_LETTER * len(self._anchor)))
+        return _Merged(finders)
 
     def spans(self, text: str) -> list[Span]:
         """Return where the words are, if all of them are in the text."""
@@ -515,6 +525,24 @@ class WordNeedle(Needle):
 def _pattern_finder(pattern: re.Pattern[bytes], block: bytes) -> Callable[[int], int]:
     """Return a function that finds the next match of a pattern from a given position."""
     return lambda at: match.start() if (match := pattern.search(block, at)) else -1
+
+
+class _Accented:
+    """Finds a word with accents, looking around letters that have some, for blocks with few of them."""
+
+    def __init__(self, word: re.Pattern[bytes], block: bytes, reach: int) -> None:
+        self._word = word
+        self._block = block
+        self._reach = reach  # bytes of the longest form of the word
+
+    def __call__(self, at: int) -> int:
+        start = at
+        while (mark := _MARK.search(self._block, start)) is not None:
+            start = mark.end()
+            found = self._word.search(self._block, max(at, mark.start() - self._reach), start + self._reach)
+            if found is not None:
+                return found.start()
+        return -1
 
 
 class _Merged:

@@ -167,6 +167,9 @@ class Trash:
                     raise Conflict("the path is in use again", path=path, hint="move that file away, then undo again")
                 self._fs.unlink(kept)
         with storage_failures(folder, "remove it from the trash"):
+            for name in self._fs.names(folder):
+                if atomic.target_of(name) is not None:  # a copy that did not finish: its original never moved
+                    _remove(self._fs, list(below(self._fs, f"{folder}/{name}")))
             self._fs.unlink(self._described(deletion.token) or self._manifest(deletion.token))
             self._fs.rmdir(folder)
             self._fs.sync_directory(self._folder)

@@ -95,7 +95,9 @@ def _visit(fs: Folders, folder: str, level: int, sub_agents: bool, found: Found,
             status = lstat(path)
         except OSError:
             continue  # deleted since
-        marks[path] = mark_of(status)
+        # `mark_of`, without a call for every file.
+        inode, device = status.st_ino & INODES, status.st_dev & INODES
+        marks[path] = (status.st_size, status.st_mtime_ns, inode, device, status.st_ctime_ns)
         if sub_agents:
             found.sub_agents.add(path)
     if level == _MAX_DEPTH or len(names) == len(journals):

@@ -311,6 +311,11 @@ def _checked_url(url: str) -> str:
         is_valid = None
     if not is_valid:
         raise InvalidConfig("invalid base URL: it must start with http:// or https://", hint="check base_url")
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        # Programs disagree about the host of such a URL, so the one that is checked may not be the one that is used.
+        raise InvalidConfig(
+            "invalid base URL: it contains characters that a URL must not contain", hint="check base_url"
+        )
     if parts.username or parts.password:
         raise InvalidConfig(
             "invalid base URL: it must not contain a password",
@@ -320,7 +325,11 @@ def _checked_url(url: str) -> str:
 
 
 def _key_from_environment(vendor: Vendor, settings: RunnerSettings, base_url: str) -> str:
-    is_home = urllib.parse.urlsplit(base_url).hostname == urllib.parse.urlsplit(vendor.home).hostname
+    ours, home = urllib.parse.urlsplit(base_url), urllib.parse.urlsplit(vendor.home)
+    is_home = (ours.scheme, ours.hostname) == (
+        home.scheme,
+        home.hostname,
+    )  # the vendor's key is never sent in the clear
     variable = settings.api_key_env or (vendor.key_variable if is_home else None)
     key = os.environ.get(variable, "").strip() if variable else ""
     if variable and not key:

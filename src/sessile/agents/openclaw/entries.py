@@ -14,8 +14,11 @@ transcript has the numbers too. Sums stay unknown until there is a first number.
 written.
 
     inputTokens outputTokens cacheRead cacheWrite totalTokens estimatedCostUsd compactionCount    are added
-    lastInteractionAt updatedAt                                                                   keep the maximum
+    lastInteractionAt updatedAt                                                                   keep the maximum (1)
     everything else (`members`)                                                                   is replaced
+
+(1) A `lastInteractionAt` that is more than an hour ahead comes from a wrong clock and is replaced: otherwise the session
+would not be reset before that time.
 
 Adopting entries of another program's store: members with another meaning here are mapped, and their old values are
 stored in the entry under `sessile.import`. All other members stay, including unknown ones and older names.
@@ -361,6 +364,8 @@ def check_expected(entry: SessionEntry | None, expected: Mapping[str, Any] | Non
 
 
 # -- counting
+_WRONG_CLOCK = 3_600_000  # milliseconds that a time may be ahead
+_NOT_SET = 1_735_689_600_000  # the year 2025; an earlier time is that of a clock that is not set yet
 _SUMS = {"inputTokens": "input", "outputTokens": "output", "cacheRead": "cache_read", "cacheWrite": "cache_write"}
 
 
@@ -393,14 +398,21 @@ def added(one: Count | None, other: Count) -> Count:
     if one is None:
         return other
     names = {*one.sums, *other.sums}
-    times = [time for time in (one.interacted, other.interacted) if time is not None]
     return Count(
         session_id=other.session_id,
         at=max(one.at, other.at),
         sums={name: one.sums.get(name, 0) + other.sums.get(name, 0) for name in names},
         members={**one.members, **other.members},
-        interacted=max(times, default=None),
+        interacted=_later(one.interacted, other.interacted),
     )
+
+
+def _later(before: int | None, now: int | None) -> int | None:
+    """Return the later of two times, unless the clock of the first was wrong."""
+    if before is None or now is None:
+        return before if now is None else now
+    is_ahead = before > now + _WRONG_CLOCK and now > _NOT_SET
+    return now if is_ahead else max(before, now)
 
 
 def counted(entry: SessionEntry, count: Count) -> SessionEntry:
@@ -409,9 +421,8 @@ def counted(entry: SessionEntry, count: Count) -> SessionEntry:
         return entry
     patch = dict(count.members)
     patch |= {name: (entry.known(name) or 0) + value for name, value in count.sums.items()}
-    last = entry.known("lastInteractionAt")
-    if count.interacted is not None and (last is None or last < count.interacted):
-        patch["lastInteractionAt"] = count.interacted
+    if count.interacted is not None:
+        patch["lastInteractionAt"] = _later(entry.known("lastInteractionAt"), count.interacted)
     changes = {name: value for name, value in patch.items() if entry.get(name) != value}
     return entry.touched(changes, count.at) if changes else entry
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -122,6 +123,8 @@ def _id_in(path: str) -> str:
 
 _LOG = logging.getLogger(__name__)
 _INTERVAL = 6 * 3600.0  # seconds between two runs of the gateway
+_JUMP = 3600.0  # seconds; a clock that is corrected by less makes no session old
+_SETTLING = 86_400.0  # seconds after a jump before the clock is believed
 
 HIGH_WATER = 0.8  # of `maxDiskBytes`, as documented, so that not every message triggers the next run
 
@@ -476,15 +479,31 @@ class MaintenanceTask:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._ahead: float | None = None  # seconds that the clock is ahead of the time since the machine was started
+        self._settled = 0.0  # when it may be trusted again
 
     async def run(self) -> None:
         """Run maintenance for all agents until cancelled."""
         while True:
             try:
-                await self._gateway.call(self._run_once)
+                if self._clock_jumped():
+                    _LOG.warning(
+                        "the clock has jumped; maintenance waits, because it would take used sessions for old ones"
+                    )
+                else:
+                    await self._gateway.call(self._run_once)
             except SessileError as error:
                 _LOG.warning("maintenance failed: %s", error.message)
             await anyio.sleep(_INTERVAL)
+
+    def _clock_jumped(self) -> bool:
+        """Return whether the clock has moved otherwise than time has passed, within the last day."""
+        passed = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))  # counts while asleep, too
+        ahead, before = self._gateway.store.now() / 1000 - passed, self._ahead
+        if before is None or abs(ahead - before) > _JUMP:
+            self._ahead = ahead
+            self._settled = passed if before is None else passed + _SETTLING
+        return passed < self._settled
 
     def plan(self, agent: str) -> MaintenancePlan:
         """Return what would be archived now. Blocks."""
