@@ -271,6 +271,8 @@ class Store:
     def _resolve(self, ref: str) -> str:
         if not can_be_named(ref):
             raise InvalidId(f"invalid session name {ref[:80]!r}: it cannot be the name of a file")
+        if "://" in ref:
+            raise Invalid(f"invalid session name {ref[:80]!r}: it is a URL", hint="pass the id of a session, or a path")
         if "/" in ref or ref.endswith((JOURNAL, DRAFT)):
             return os.path.abspath(ref)
         path = self.find(ref)

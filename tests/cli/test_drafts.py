@@ -94,7 +94,7 @@ class Draft:
 
     @property
     def published(self) -> str:
-        return self.path.replace(".draft", ".jsonl")
+        return str(self.path).replace(".draft", ".jsonl")
 
     def names(self) -> dict[str, str]:
         """Return the ways to name it."""

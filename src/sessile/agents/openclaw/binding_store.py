@@ -390,7 +390,7 @@ class Revision(NamedTuple):
 class TableStore:
     """The entries of one agent in a database. `begin` is called before the first one is written."""
 
-    def __init__(self, path: str, table: BindingTable, begin: Callable[[], None]) -> None:
+    def __init__(self, path: str, table: BindingTable, begin: Callable[[], object]) -> None:
         self.path = path
         self.good = path
         self._table = table

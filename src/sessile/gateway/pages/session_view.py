@@ -138,7 +138,7 @@ def _session(gateway: Gateway, query: ViewQuery) -> ViewedSession:
             title=None if found.title is None else visible_line(found.title),
             cwd=visible_line(found.cwd),
             created=parse_timestamp(found.header.get("timestamp")),
-            modified=view.mark.modified // 1_000_000,
+            modified=view.mark[3] // 1_000_000,
             total=len(view.rows),
             leaf=view.leaf,
             heads=view.heads,

@@ -211,7 +211,7 @@ class Views:
             mark = self._mark(path)
             if mark == view.mark:
                 return
-            if mark is not None and mark.inode == view.mark.inode and mark.size > view.mark.size:
+            if mark is not None and mark[:2] == view.mark[:2] and mark[2] > view.mark[2]:
                 with self._lock:
                     self._grown[path] = view
         self._handles.drop(path)
