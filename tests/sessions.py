@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sqlite3
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from builders import AT
 from sessile import Store
@@ -80,6 +83,18 @@ def append_raw(path: str | Path, *records: Json | str) -> None:
     with open(path, "ab") as file:
         for record in records:
             file.write((record if isinstance(record, str) else dumps(record)).encode() + b"\n")
+
+
+def plant(cache: Path, change: str) -> None:
+    """Change rows of the catalog as a defect of ours, or of the disk, could: its seal does not show it."""
+    database = sqlite3.connect(cache / "catalog.db")
+    with database:
+        database.execute(change)
+    database.close()
+    mark = os.stat(cache / "catalog.db")
+    seal = msgspec.json.decode((cache / "catalog.seal").read_bytes())
+    seal["mark"] = (mark.st_ino, mark.st_size, mark.st_mtime_ns, mark.st_ctime_ns)
+    (cache / "catalog.seal").write_bytes(msgspec.json.encode(seal))
 
 
 def snapshot(root: Path | str) -> dict[str, tuple[int, int, bytes]]:

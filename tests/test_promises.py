@@ -33,6 +33,7 @@ NEVER = frozenset(
         "untyped",
         "inconsistent",
         "unreachable",
+        "not_found",
         "locks_left",
         "stale",
         "robbed",

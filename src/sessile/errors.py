@@ -117,7 +117,8 @@ class InvalidId(Invalid):
 class InvalidEntry(Invalid):
     """The entry cannot be stored.
 
-    Entries must be JSON values. NaN, infinity and other Python objects are not allowed.
+    Entries must be JSON values, so that they come back equal. Bytes, sets, dates, NaN, infinity and names that are not strings
+    are refused. The message names the member.
     """
 
 
@@ -254,7 +255,8 @@ class PermissionRefused(StorageFailure):
 class UnsafePath(StorageFailure):
     """The path is not a regular file.
 
-    Sessile does not write through symbolic links, pipes or devices. Use the path of the file itself.
+    Sessile does not write through symbolic links, pipes or devices, nor to a file of its own that has a second name. Use the
+    path of the file itself.
     """
 
 
@@ -366,7 +368,19 @@ def storage_failure(error: OSError, path: str, doing: str) -> SessileError:
     if error.errno == errno.ELOOP:
         hint = "symbolic links are not followed when writing: use the path of the file itself"
         return UnsafePath(message, path=path, hint=hint, code=error.errno)
+    if error.errno == errno.EMLINK:
+        return second_name(path)
     return StorageFailure(message, path=path, hint="check the disk, then reopen the session", code=error.errno)
+
+
+def second_name(path: str) -> UnsafePath:
+    """Return the error for writing to a file that has a second name, which would change as well."""
+    return UnsafePath(
+        "the file has a second name (a hard link), which would change as well; nothing was written",
+        path=path,
+        hint=f"remove the other name, or make a file of its own: cp -p '{path}' '{path}.tmp' && mv '{path}.tmp' '{path}'",
+        code=errno.EMLINK,
+    )
 
 
 @contextmanager

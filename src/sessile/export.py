@@ -13,7 +13,7 @@ Rules:
   replaced everywhere. Title, project, labels and header are redacted like the entries.
 - A line that does not change is written byte for byte. Without a redactor nothing changes.
 - Entries are read as they are needed, so large sessions need little memory.
-- A review never shows a secret: the text around it is shown with every secret replaced. The names of findings (rule and
+- A review shows no part of a secret: the text around it is shown with every secret replaced. The names of findings (rule and
   number) are the same whenever the same session is reviewed with the same rules.
 """
 
@@ -314,7 +314,6 @@ class Reviewed(NamedTuple):
     Attributes:
         id: The name of the finding: rule and number, such as "e-mail#1".
         rule: The rule that found it.
-        begins: Its first characters.
         length: Its length in characters.
         times: How often it occurs.
         excerpt: The text around its first occurrence, with all secrets replaced.
@@ -324,7 +323,6 @@ class Reviewed(NamedTuple):
 
     id: str
     rule: str
-    begins: str
     length: int
     times: int
     excerpt: str | None
@@ -366,7 +364,6 @@ def review_export(session: SessionView, *, leaf: str | None, redactor: Redactor)
         Reviewed(
             found.placeholder.removeprefix("[REDACTED:").removesuffix("]"),
             found.rule,
-            found.hint,
             found.length,
             found.count,
             _excerpt(session, redactor, found),

@@ -7,7 +7,9 @@ only read.
 from __future__ import annotations
 
 import posixpath
+import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sessile.core import entries as make
@@ -22,7 +24,7 @@ from sessile.storage import atomic
 from sessile.storage.base import Filesystem, OwnJournal
 from sessile.storage.drafts import published_path
 from sessile.storage.layout import artifacts_of, file_name
-from sessile.storage.session_bytes import is_kept
+from sessile.storage.session_bytes import below, is_kept
 
 if TYPE_CHECKING:
     from sessile.session import Session
@@ -67,8 +69,13 @@ def _derive(store: Store, source: Session, cwd: str, lines: Iterable[bytes]) -> 
         **{name: value for name, value in source.header.items() if name not in _OWN},
     )
     path = f"{store.layout.folder(cwd)}/{file_name(header['timestamp'], header['id'])}"
-    copy_folder(store.fs, source.artifacts, artifacts_of(path))
-    return store.begin(path, _with_blobs(store, source.path, encode(header), lines))
+    with atomic.folders_for(store.fs, posixpath.dirname(path)):
+        try:
+            copy_folder(store.fs, source.artifacts, artifacts_of(path))
+            return store.begin(path, _with_blobs(store, source.path, encode(header), lines))
+        except BaseException:
+            _remove_folder(store.fs, artifacts_of(path))
+            raise
 
 
 def _with_blobs(store: Store, source_path: str, header: bytes, lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -99,6 +106,13 @@ def copy_folder(fs: Filesystem, source: str, target: str) -> None:
                 atomic.replace(fs, f"{target}/{name}", (atomic.read_all(fs, f"{source}/{name}"),))
 
 
+def _remove_folder(fs: Filesystem, path: str) -> None:
+    """Remove a copy that was just made. Errors are ignored: the one that led here matters more."""
+    with suppress(OSError, SessileError):
+        for each, status in reversed(list(below(fs, path)) if atomic.exists(fs, path) else []):
+            (fs.rmdir if stat.S_ISDIR(status.st_mode) else fs.unlink)(each)
+
+
 def relocate(store: Store, journal: OwnJournal, cwd: str) -> None:
     """Move the file of a session and its artifacts to the folder of another project.
 
@@ -108,11 +122,16 @@ def relocate(store: Store, journal: OwnJournal, cwd: str) -> None:
     new = f"{store.layout.folder(cwd)}/{posixpath.basename(old)}"
     if new == old or not store.layout.owns(old):
         return
-    atomic.make_folders(store.fs, posixpath.dirname(new))
     if atomic.exists(store.fs, new):
         raise SessionExists("the other project has a file of this name", path=new)
-    _link_folder(store.fs, artifacts_of(old), artifacts_of(new))
-    journal.rename(new)
+    with atomic.folders_for(store.fs, posixpath.dirname(new)):
+        try:
+            _link_folder(store.fs, artifacts_of(old), artifacts_of(new))
+            journal.rename(new)
+        except BaseException:
+            if journal.path == old:
+                _leave_folder(store.fs, artifacts_of(new), artifacts_of(old))
+            raise
     _leave_folder(store.fs, artifacts_of(old), artifacts_of(new))
 
 

@@ -52,6 +52,7 @@ from sessile.store import Store
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
+    from sessile.erase import Erasure
     from sessile.session import SessionView
     from sessile.storage.catalog_rows import Facets
     from sessile.storage.catch_up import Depth, Progress
@@ -118,6 +119,7 @@ class Library:
         self.given = [Source("sessile", store.layout.root, store.layout.sessions), *sources]
         self.sources = [*self.given, *_kept(store)]
         self.pins = store.pins
+        self._cache = None if cache is None else posixpath.abspath(cache)
         self._catalog = store.catalog(cache)
         self._auto_catch_up = auto_catch_up
 
@@ -264,6 +266,22 @@ class Library:
         self._prepare("count", timeout, progress)
         return self._catalog.usage(wanted)
 
+    # -- checking
+
+    def compare(self, path: str) -> Sequence[str]:
+        """Compare what the catalog knows of a session file with the file, which is read completely.
+
+        A file that has changed since the last catch-up is not compared: the next one reads it.
+
+        Returns:
+            The differences, for a person to read; none unless the cache was damaged. `forget` mends them.
+        """
+        return self._catalog.compare(path, [source.sessions for source in self.sources])
+
+    def forget(self, path: str) -> None:
+        """Remove what the catalog knows of a session file. The next catch-up reads the file again."""
+        self._catalog.forget(path)
+
     # -- finding
 
     def find(self, name: str, cwd: str | None = None, *, progress: OnProgress | None = None) -> str:
@@ -351,6 +369,14 @@ class Library:
         exact = [row for row in rows if row.title is not None and row.title.casefold() == name.casefold()]
         return exact or [row for row in rows if row.title is not None] or rows
 
+    # -- erasing
+
+    def erase(self, path: str, *, confirm: bool = False) -> Erasure:
+        """Erase a session of the store for good, also from the catalog. See `Store.erase`."""
+        if confirm:
+            self._catalog.close()
+        return self.store.erase(path, confirm=confirm, caches=() if self._cache is None else [self._cache])
+
     # -- searching
 
     def search(
@@ -402,7 +428,9 @@ class Library:
         if not (results.pending or (scan and self._must_scan(results, fields, limit, count))):
             return results
         rows = self._catalog.list(Filter(hide=()) if wanted is None else wanted).rows
-        results = results._replace(unread=[row.path for row in rows if row.format is not None and not row.searchable])
+        if results.pending:
+            unread = [row.path for row in rows if row.format is not None and not row.searchable]
+            results = results._replace(unread=unread)
         if not scan:
             return results
         beyond = self._catalog.list(Filter(hide=())).rows if numbers is not None and not results.hits else []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sessile.agents.base import Agent
@@ -93,11 +94,9 @@ def open_for_reading(store: Store, path: str) -> Session:
             raise
         found = _native(store, path, store.journals.read)  # its writer published it in between
     if isinstance(found, Agent):
-        from sessile.agents.reader import ForeignReader  # most programs need only native sessions
-
         index_path = store.layout.index(drafts.published_path(path))
         with storage_failures(path, "open the session"):
-            return Session(store, ForeignReader(store.fs, path, found, index_path=index_path), ours=False)
+            return Session(store, _foreign().ForeignReader(store.fs, path, found, index_path=index_path), ours=False)
     if found is None:
         raise NotASession(path=path, hint=_HINT)
     reader = found
@@ -131,9 +130,14 @@ def _native(store: Store, path: str, open_journal: Callable[[str], Opened]) -> O
 
 
 def _agent_of(store: Store, path: str) -> Agent | None:
-    from sessile.agents.reader import agent_of  # most programs need only native sessions
+    agent: Agent | None = _foreign().agent_of(store.fs, path)
+    return agent
 
-    return agent_of(store.fs, path)
+
+def _foreign() -> ModuleType:
+    from sessile.agents import reader  # most programs need only native sessions
+
+    return reader
 
 
 def _is_blank(store: Store, path: str) -> bool:
@@ -150,8 +154,8 @@ def _is_blank(store: Store, path: str) -> bool:
 def _first_line(store: Store, path: str, cwd: str | None) -> bytes:
     """The header line of a new session in a given file."""
     now = store.now()
-    folder = cwd if cwd is not None else posixpath.dirname(path)
-    return encode(make.header(new_session_id(now, store.random), iso_timestamp(now), folder))
+    project = store._project_of(path) if cwd is None else cwd
+    return encode(make.header(new_session_id(now, store.random), iso_timestamp(now), project))
 
 
 def _start_over(store: Store, path: str, cwd: str | None) -> str:
@@ -176,7 +180,7 @@ def _migrate(store: Store, journal: OwnJournal) -> Sequence[str]:
         lines = iter(_migrated(journal.items()))
         # If another process appends in the meantime, the rewrite notices that the file has grown, and fails.
         journal.replace(lambda raw: next(lines, None), keep=original)
-        original = store.keep_once(original, journal.path)
+        original = store.keep_once(original)
     except BaseException:
         journal.close()
         raise

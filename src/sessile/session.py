@@ -658,7 +658,8 @@ class Session(SessionView):
 
         Raises:
             EntryNotFound: `expected_leaf` does not exist.
-            InvalidEntry: An entry has no type, or a type that only the session may write.
+            InvalidEntry: An entry has no type, or a type that only the session may write; or it has a member that JSON has
+                no counterpart for, such as bytes or a set. A tuple is stored as a list.
             LeafMoved: Another writer has appended, and `on_leaf_moved` is "fail".
             ReadOnly: The session was opened for reading.
             StorageFailure: The entries could not be stored. Nothing was appended.
@@ -1005,7 +1006,7 @@ class Session(SessionView):
             original = self._store.original_path(writer.path)
             writer.replace(lambda raw: _rewritten(raw, edit, self._put), keep=original)
             self._live = None
-            return self._store.keep_once(original, writer.path)
+            return self._store.keep_once(original)
 
     def rewrite_tool_call(self, call_id: str, arguments: Mapping[str, Any]) -> str:
         """Replace the arguments of a tool call in every message that contains it.
@@ -1329,7 +1330,7 @@ class _Batch:
     def body(self, number: int) -> Payload | None:
         """An entry as it would be read from its line; `None` if it has to be read to know."""
         copy = self._copies[number]
-        return self.entries[number] if copy.exact and not copy.large else None
+        return self.entries[number] if not copy.large else None
 
     def revise(self, news: News) -> Sequence[bytes]:
         """Other writers have appended: apply `on_leaf_moved` if that was below our parent."""

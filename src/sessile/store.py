@@ -16,6 +16,7 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, Self
@@ -47,6 +48,7 @@ from sessile.storage.walk import find_session_files
 
 if TYPE_CHECKING:
     from sessile.discovery import SessionInfo
+    from sessile.erase import Erasure
     from sessile.session import Session
     from sessile.storage.trash import Deletion, Trash
 
@@ -105,13 +107,16 @@ class Store:
         if durability not in ("power", "process"):
             raise Invalid(f"invalid durability {durability!r}", hint='use "power" or "process"')
         backing = backing_of(root, cache, fs, power=durability == "power", patience=patience, formats=AGENTS)
-        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database = backing
+        self.name, self.fs, self.layout, self._make_journals, self._close, self.catalog, self.database, self._purge = (
+            backing
+        )
         self.blobs = blobs_at(blobs, self.layout, self.fs)
         self.pins = NameSet(self.fs, f"{self.layout.root}/pins.json")
         self.durability = durability
         self.random = random
         self._deleted = 0  # when the last deletion was, in milliseconds since 1970
         self._kept = 0  # when the last original was kept
+        self._settled = False  # whether erasures that were interrupted are finished
         self._terminal = terminal
         self.patience = patience
         self._clock = clock
@@ -182,6 +187,7 @@ class Store:
             InvalidId: The id has characters that ids cannot have.
             SessionExists: The store has a session with this id.
         """
+        self._settle()
         now = self.now()
         if session_id is None:
             session_id = new_session_id(now, self.random)
@@ -206,10 +212,16 @@ class Store:
             lines: Its lines, without newlines.
             draft: Whether the path is that of a draft.
         """
-        self.journals.create(path, (line + b"\n" for line in lines))
-        journal = self.journals.open(path)
-        if draft:
-            journal.hold()
+        with atomic.folders_for(self.fs, posixpath.dirname(path)):
+            self.journals.create(path, (line + b"\n" for line in lines))
+            try:
+                journal = self.journals.open(path)
+                if draft:
+                    journal.hold()
+            except BaseException:
+                with suppress(OSError, SessileError):  # the first error matters more
+                    self.fs.unlink(path)
+                raise
         from sessile.session import Session  # see open
 
         return Session(self, journal, journal)
@@ -250,9 +262,10 @@ class Store:
         """
         from sessile.opening import open_for_reading, open_for_writing  # a listing opens no session
 
-        path = self._resolve(os.fspath(ref))
         if readonly:
-            return open_for_reading(self, path)
+            return open_for_reading(self, self._resolve(os.fspath(ref)))
+        self._settle()  # first: a session whose erasure was interrupted is gone then
+        path = self._resolve(os.fspath(ref))
         return open_for_writing(self, path, cwd, in_place=in_place)
 
     def _resolve(self, ref: str) -> str:
@@ -267,6 +280,21 @@ class Store:
             )
         return path
 
+    def _project_of(self, path: str) -> str:
+        """Return the project of a new session in a given file: its folder, unless that is the folder of a project's sessions.
+
+        The name of that folder does not tell the project: `a-b` and `a/b` have the same. So the other sessions there are
+        asked, then the working folder of this process; otherwise the name is read in the most likely way.
+        """
+        folder = posixpath.dirname(path)
+        if not self.layout.owns(path):
+            return folder
+        name, here = posixpath.basename(folder), os.getcwd()
+        others = (_describe(self.fs, other) for other in find_session_files(self.fs, folder) if other != path)
+        known = (info.cwd for info in others if info is not None and info.cwd and "\0" not in info.cwd)
+        likely = (*known, here, f"/{name.strip('-').replace('-', '/')}")
+        return next((cwd for cwd in likely if encode_cwd(cwd) == name), here)
+
     def continue_recent(self, cwd: str) -> Session:
         """Open the session to continue in a project.
 
@@ -275,6 +303,7 @@ class Store:
         Raises:
             StorageFailure: The disk failed. No new session is created then.
         """
+        self._settle()
         folder = self.layout.folder(cwd)
         drafts.recover(self.fs, self.journals, folder)
         path = self._read_breadcrumb(cwd) or self._newest(cwd)
@@ -357,33 +386,41 @@ class Store:
 
     # -- deleting
 
-    def delete(self, ref: str | os.PathLike[str], *, below: str | None = None) -> Deletion:
+    def delete(self, ref: str | os.PathLike[str], *, below: str | None = None, force: bool = False) -> Deletion:
         """Move a session and its artifacts to the trash. `undo` restores them.
 
         Args:
             ref: The id of a session of this store, or a path.
             below: The folder of another agent. Its sessions are deleted only with this argument.
+            force: Delete the session even if another process has it open. Appends of that process fail from then on.
 
         Returns:
             The deletion, whose `token` undoes it.
 
         Raises:
             Invalid: The session is not in this store, or not below `below`.
-            SessionBusy: The session is a draft that another process writes.
+            SessionBusy: Another process writes the session or has it open, and `force` is not set.
+            StorageFull: There is no room for a folder in the trash. The hint says what to do.
             SessionNotFound: There is no such session.
         """
         path = drafts.located(self.fs, self._resolve(os.fspath(ref)))
-        with drafts.unwritten(self.fs, path):
+        self._check_deletable(path, below)
+        if force:
+            return self._delete(path, below)
+        with self._trash.unused(path, hold=below is None):
             return self._delete(path, below)
 
-    def _delete(self, path: str, below: str | None) -> Deletion:
-        """Move a session to the trash. A draft is held by the caller."""
+    def _check_deletable(self, path: str, below: str | None) -> None:
         if not (self.layout.owns(path) if below is None else path.startswith(f"{below}/")):
             raise Invalid(
                 "only sessions of this store can be deleted", path=path, hint="pass the agent's folder as below"
             )
         if not atomic.exists(self.fs, path):
             raise SessionNotFound(path=path)
+
+    def _delete(self, path: str, below: str | None) -> Deletion:
+        """Move a session to the trash. The caller holds it."""
+        self._check_deletable(path, below)
         paths = [path, *(p for p in (artifacts_of(path),) if atomic.exists(self.fs, p))]
         if below is not None:
             listed = next(filter(None, (agent.list_at(self.place, below) for agent in AGENTS)), None)
@@ -391,6 +428,42 @@ class Store:
                 return self._trash.get(listed.delete(path))
         self._deleted = max(self.now(), self._deleted + 1)  # tokens sort in order, even within a millisecond
         return self._trash.move(paths, f"{self._deleted}-{self.random(3).hex()}-{stem_of(path)}", below)
+
+    def erase(self, ref: str | os.PathLike[str], *, confirm: bool = False, caches: Sequence[str] = ()) -> Erasure:
+        """Erase a session for good, with everything that was made from it. Nothing can restore it.
+
+        Without `confirm`, nothing is changed, and the result says what would be erased. If the process is killed, the next
+        writer of the store continues. Other sessions stay, also forks of this one.
+
+        Args:
+            ref: The id or the path of a session of this store, also of one in the trash.
+            confirm: Whether to do it.
+            caches: Cache folders of other programs that have listed this store.
+
+        Returns:
+            What is erased: files, blobs, prompts of the history, and their size.
+
+        Raises:
+            Invalid: The session is not in this store.
+            SessionBusy: A process has the session open.
+            SessionNotFound: There is no such session.
+        """
+        self._settled = False  # ask again: another process may have been killed since
+        self._settle()
+        return _erasing().erase(self, os.fspath(ref), self._resolve, confirm=confirm, caches=caches)  # type: ignore[no-any-return]
+
+    def _settle(self) -> None:
+        """Continue erasures that were interrupted, once. A failure is only logged: the next process tries again."""
+        if self._settled:
+            return
+        self._settled = True
+        try:
+            if any(name.endswith(".plan") for name in self.fs.names(f"{self.layout.root}/erased")):
+                _erasing().finish(self)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # nothing was ever erased
+        except (OSError, SessileError) as error:
+            log.warning("an erasure could not be finished: %s", error)
 
     def undo(self, token: str, *, roots: Sequence[str] = ()) -> Deletion:
         """Restore what a deletion has moved to the trash.
@@ -435,25 +508,20 @@ class Store:
         self._kept = max(self.now(), self._kept + 1)  # names sort in order, even within a millisecond
         return f"{self.layout.originals}/{posixpath.basename(path)}.{self._kept}-{self.random(3).hex()}"
 
-    def keep_once(self, original: str, path: str) -> str:
-        """Return where the content of an original is kept: if an earlier one of the same file is identical, there.
-
-        An original that is the file itself, which a process left that died before it replaced the file, is removed.
-        """
+    def keep_once(self, original: str) -> str:
+        """Return where the content of an original is kept: if an earlier one of the same file is identical, there."""
         folder, name = posixpath.split(original)
         start = name.rpartition(".")[0] + "."
         try:
-            size, inode = self.fs.lstat(original).st_size, self.fs.lstat(path).st_ino
+            size = self.fs.lstat(original).st_size
             for other in self.fs.names(folder):
                 if other.startswith(start) and other < name:
-                    status = self.fs.lstat(f"{folder}/{other}")
-                    if status.st_ino == inode:
-                        self.fs.unlink(f"{folder}/{other}")
-                    elif status.st_size == size and atomic.starts_with(self.fs, f"{folder}/{other}", original):
+                    same_size = self.fs.lstat(f"{folder}/{other}").st_size == size
+                    if same_size and atomic.starts_with(self.fs, f"{folder}/{other}", original):
                         self.fs.unlink(original)
                         return f"{folder}/{other}"
         except (OSError, SessileError) as error:
-            log.warning("originals of %s could not be compared: %s", path, error)
+            log.warning("the original %s could not be compared: %s", original, error)
         return original
 
     def _leave_breadcrumb(self, session: Session) -> None:
@@ -491,6 +559,12 @@ def _discovery() -> ModuleType:
     from sessile import discovery  # saves start-up time: a library asks its catalog
 
     return discovery
+
+
+def _erasing() -> ModuleType:
+    from sessile import erase  # few programs erase
+
+    return erase
 
 
 def _memory() -> Filesystem:

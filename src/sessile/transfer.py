@@ -413,7 +413,8 @@ def sync(
     found = [
         path for path, linked in session_bytes.journals(source.fs, source.layout.sessions) if path.endswith(JOURNAL)
     ]
-    there = {stem_of(path): path for path, _ in session_bytes.journals(target.fs, target.layout.sessions)}
+    copies = (path for path, _ in session_bytes.journals(target.fs, target.layout.sessions))
+    there = {stem_of(path): path for path in copies if path.endswith(JOURNAL)}
     for number, path in enumerate(found):
         wanted = target.layout.sessions + path[len(source.layout.sessions) :]
         work = _Sync(source, target, path, there.get(stem_of(path), wanted), preview)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sessile import Store, check
 from sessile.errors import StorageFailure
 from sessile.upkeep.check import Report
+from sessions import plant
 
-from .conftest import Command
+from .conftest import Command, at_a_terminal
 
 WEBHOOK = "6513270e-2b1d-4c55-9a0e-7d1f3c5b9e42"
 DAMAGED = "00cc10cc-5ab0-489f-af4d-84a229bf234e"
@@ -60,13 +63,26 @@ def test_the_worst_that_check_met_is_its_code_in_whatever_order(
 ) -> None:
     """A disk failure ranks above a damaged session."""
 
-    def checked(store: Store, path: str) -> Report:
+    def checked(store: Store, path: str, **options: Any) -> Report:
         if WEBHOOK in path:
             raise StorageFailure("the disk has failed", path=path)
-        return check(store, path)
+        return check(store, path, **options)
 
     monkeypatch.setattr("sessile.cli.health.check", checked)
     assert sessile("check", *names).code == StorageFailure.exit_code != sessile("check", DAMAGED).code
+
+
+@pytest.mark.promise("P45")
+def test_check_names_a_wrong_cache_and_removes_it(sessile: Command, demo: Path, tmp_path: Path) -> None:
+    """The session counts as sound, and the next list is right."""
+    before = sessile("ls", "--json").json["items"]
+    plant(tmp_path / "cache", "UPDATE sessions SET title = 'planted'")
+    assert "planted" in sessile("ls").out
+    done = sessile("check", "--all")
+    assert "the catalog did not match the file, and was removed (title: 'planted' instead of" in done.out
+    assert "wrong caches removed" in done.err
+    assert sessile("ls", "--json").json["items"] == before
+    assert "did not match" not in sessile("check", "--all").out
 
 
 def test_pinned_and_recent_sessions_are_always_spared(sessile: Command, demo: Path) -> None:
@@ -112,6 +128,36 @@ def test_emptying_the_trash_shows_first(sessile: Command, demo: Path) -> None:
     assert sessile("trash", "empty", "--older-than", "30d", "--apply").code == 1  # too recent
     assert sessile("trash", "empty", "--apply").code == 0
     assert sessile("trash").code == 1
+
+
+@pytest.mark.promise("P54")
+def test_erasing_shows_its_plan_and_asks(sessile: Command, demo: Path) -> None:
+    """Without a terminal or --yes nothing is erased; at a terminal the answer counts; afterwards nothing is left."""
+    name = sessile("show", "terraform drift", "--json").json["id"]
+    refused = sessile("erase", name)
+    assert refused.code == 7 and name in refused.out and "--yes" in refused.err
+    assert sessile("erase", name, "--json").json["erased"] is False
+    assert "nothing was erased" in at_a_terminal(["erase", name], {}, "n\n")
+    assert sessile("show", name).code == 0
+    assert "erased:" in at_a_terminal(["erase", name], {}, "y\n")
+    assert sessile("show", name).code == 3 and sessile("undo").code == 3
+    assert not [path for path in demo.rglob("*") if name in path.name]
+    assert sessile("erase", name, "--yes").code == 3
+
+
+@pytest.mark.promise("P47")
+def test_originals_are_proposed_by_age_and_number(sessile: Command, demo: Path) -> None:
+    """The limits come from the configuration; nothing moves without --apply."""
+    folder = demo / "originals"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"x.jsonl.{int(time.time() * 1000) + number}-abcdef").write_text("x" * number)
+    assert len(sessile("prune", "--originals", "--json").json["items"]) == 2
+    (demo / "config.toml").write_text("[originals]\nmaxCopies = 5\n")
+    assert len(sessile("prune", "--originals", "--json").json["items"]) == 7
+    assert len(list(folder.iterdir())) == 12
+    assert sessile("prune", "--originals", "--apply").code == 0 and len(list(folder.iterdir())) == 5
+    assert sessile("undo").code == 0 and len(list(folder.iterdir())) == 12
 
 
 def test_other_agents_sessions_are_not_pruned_by_the_way(sessile: Command, home: Path) -> None:

@@ -188,14 +188,16 @@ DOCUMENTS = {
     "keep/1": ["keep"],
     "sync/1": ["sync", "backup"],
     "prune/1": ["prune", "--older-than", "1d"],
+    "prune.files/1": ["prune", "--originals"],
     "trash/1": ["trash"],
+    "erase/1": ["erase", WEBHOOK],
     "repair/1": ["repair", WEBHOOK],
 }
 
 
 @pytest.mark.parametrize("schema", DOCUMENTS)
 def test_documents_name_their_schema_and_keep_their_members(sessile: Command, demo: Path, schema: str) -> None:
-    """The members are a documented contract: a change needs a new schema number."""
+    """The members are a documented contract: to remove or rename one needs a new schema number."""
     document = sessile(*DOCUMENTS[schema], "--json").json
     assert document["schema"] == f"sessile.{schema}"
     golden = json.loads((Path(__file__).parent / "documents.json").read_text())

@@ -201,7 +201,7 @@ def test_a_session_that_may_not_be_read_any_more_is_told(
     monkeypatch.setattr(os, "access", lambda asked, mode: asked != path)
     checked: list[str] = []
 
-    def check(store: Store, asked: str) -> Report:
+    def check(store: Store, asked: str, **options: Any) -> Report:
         checked.append(asked)
         raise PermissionRefused("could not read the session", path=asked)
 

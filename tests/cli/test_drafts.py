@@ -82,7 +82,8 @@ class Draft:
         self.child = child
         self.is_running = True
         child.wait_for_word()
-        self.id, self.path, self.entry = child.told()[0]
+        told: list[str] = child.told()[0]
+        self.id, self.path, self.entry = told
 
     def kill(self) -> None:
         """Kill the writer."""
@@ -249,7 +250,12 @@ def test_resuming_a_draft_publishes_it_first(
     assert os.path.isfile(killed.path)
     started: list[list[str]] = []
     monkeypatch.setattr("sessile.cli.resume.shutil.which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr("sessile.cli.resume.os.execv", lambda program, command: started.append(command) or 0)
+
+    def start(program: str, command: list[str]) -> int:
+        started.append(command)
+        return 0
+
+    monkeypatch.setattr("sessile.cli.resume.os.execv", start)
     assert sessile("resume", killed.id).code == 0
     assert started[0][-1] == killed.published
     assert os.path.isfile(killed.published)
@@ -280,3 +286,12 @@ def test_another_process_reads_the_index_of_a_draft(sessile: Command, killed: Dr
     found = json.loads(sessile("search", RARE, "--json").out)
     assert [hit["path"] for hit in found["items"]] == [killed.path]
     assert not found["notices"]
+
+
+def test_a_sync_says_which_drafts_it_leaves_out(sessile: Command, killed: Draft, tmp_path: Path) -> None:
+    """They are copied after they were published."""
+    assert sessile("sync", str(tmp_path / "there"), "--json").json["drafts"] == [killed.id]
+    done = sessile("sync", str(tmp_path / "there"))
+    assert f"1 draft without an answer is not copied. Publish: sessile repair {killed.id} --apply" in done.err
+    assert sessile("repair", killed.id, "--apply").code == 0
+    assert "1 new session" in sessile("sync", str(tmp_path / "there")).err

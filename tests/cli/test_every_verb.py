@@ -15,7 +15,9 @@ import pytest
 
 from figures import measured
 from poisoned_home import PoisonedHome
+from sessile import Store
 from sessile.cli.main import VERBS
+from sessile.upkeep.disk import disk_usage
 
 from .conftest import Command
 
@@ -84,6 +86,10 @@ CALLS: list[tuple[str, ...]] = [
     ("undo",),
     ("prune", "--older-than", "1d", "--apply"),
     ("trash", "empty", "--apply"),
+    ("prune", "--originals"),
+    ("prune", "--leftovers"),
+    ("erase", OWN),
+    ("erase", OWN, "--yes"),
     ("completion", "bash"),
 ]
 ELSEWHERE = {"serve": "test_serving.py", "mcp": "mcp_server", "demo": "test_conventions.py"}
@@ -109,8 +115,11 @@ def test_every_verb_is_called() -> None:
 
 
 @pytest.mark.promise("P37")
+@pytest.mark.promise("P47")
 @pytest.mark.parametrize("how", ["", pytest.param("--plain", marks=pytest.mark.long), "--json"])
-def test_no_verb_lets_stored_text_drive_the_terminal(sessile: Command, hostile: PoisonedHome, how: str) -> None:
+def test_no_verb_lets_stored_text_drive_the_terminal(
+    sessile: Command, hostile: PoisonedHome, home: Path, how: str
+) -> None:
     """No control characters are printed except newlines and the tabs of tables."""
     told = 0
     for call in CALLS:
@@ -125,6 +134,22 @@ def test_no_verb_lets_stored_text_drive_the_terminal(sessile: Command, hostile: 
         told += "hostile" in printed
         measured("P37", "hostile fields through every verb", calls=1, fields=len(hostile.pairs), control_characters=0)
     assert told > len(CALLS) // 2
+    check_accounts(home)
+
+
+def check_accounts(home: Path) -> None:
+    """Check that every file below the root and the cache has an account after all verbs."""
+    root = home / ".sessile"
+    store = Store(root, cache=os.environ.get("SESSILE_CACHE") or home / ".cache" / "sessile")
+    usage = disk_usage(store)
+    seen = {}
+    for top in (store.layout.root, store.layout.cache):
+        for folder, _, names in os.walk(top):
+            for name in names:
+                status = os.lstat(f"{folder}/{name}")
+                seen[status.st_dev, status.st_ino] = 0 if stat.S_ISLNK(status.st_mode) else status.st_size
+    assert usage.total == sum(seen.values()) and usage.other_paths == ()
+    measured("P47", "bytes after every verb", files=len(seen), unknown=0)
 
 
 @pytest.fixture(
@@ -141,6 +166,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @pytest.mark.promise("P28")
+@pytest.mark.promise("P51")
 def test_no_verb_leaves_anything_that_others_may_read(
     sessile: Command, hostile: PoisonedHome, home: Path, umask: int
 ) -> None:

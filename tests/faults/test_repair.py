@@ -173,6 +173,40 @@ def test_a_repair_that_was_interrupted_leaves_the_old_file_or_the_new_one(
     measured("P16", "interrupted repairs", repairs=tried, originals_lost=0)
 
 
+CUT = HEADER + ENTRIES[0] + b"\n" + ENTRIES[2] + b"\n"  # the entry between them is missing
+CONNECTED = CUT.replace(b'"parentId":"b"', b'"parentId":"a","sessile.bridged":"b"')
+
+
+def a_cut_session(store: Store) -> None:
+    atomic.make_folders(store.fs, FILE.rpartition("/")[0])
+    atomic.replace(store.fs, FILE, (CUT,))
+
+
+@pytest.mark.promise("P16")
+@pytest.mark.promise("P19")
+@pytest.mark.parametrize("states", [killed, cut_off])
+def test_a_bridge_that_was_interrupted_is_built_or_not(
+    states: Callable[[Verb], Iterator[CrashableFilesystem]],
+) -> None:
+    """The file is the old or the new one, the original is kept, and the bridge can be finished and removed."""
+    seen = set()
+    tried = 0
+    for filesystem in states(Verb("bridge", a_cut_session, lambda store: repair(store, FILE, bridge=True))):
+        now = get(filesystem, FILE)
+        seen.add(now)
+        assert now in (CUT, CONNECTED)
+        if now == CONNECTED:
+            assert CUT in content(filesystem, "originals").values()
+        store = store_on(filesystem, ROOT, 3)
+        repair(store, FILE, bridge=True)
+        assert get(filesystem, FILE) == CONNECTED
+        repair(store, FILE, bridge=False)
+        assert get(filesystem, FILE) == CUT
+        tried += 1
+    assert seen == {CUT, CONNECTED}
+    measured("P16", "interrupted bridges", repairs=tried, originals_lost=0)
+
+
 @pytest.mark.promise("P13")
 def test_the_time_of_a_repaired_file_is_that_of_the_damaged_one_at_every_moment() -> None:
     """The modification time never changes, not even during the repair."""

@@ -536,11 +536,7 @@ async def test_a_session_that_is_renamed_moved_or_published_is_followed_on(tmp_p
     store = store_at(tmp_path)
     session = store.create("/work/app")
     expected: list[Any] = ["open", say(session, "draft")]
-
-    def open_session(name: str) -> Session:
-        return store.open(store.find(name) or session.path, readonly=True)  # `find` does not return a draft
-
-    async with running(store, open_session=open_session) as hub:
+    async with running(store) as hub:
         with await hub.subscribe(session.id, f"{session.id}:0") as events:
             got = told(await take(events, 2))
             expected.append(answer(session, "published"))

@@ -233,7 +233,7 @@ async def test_what_is_not_indexed_yet_is_told_and_done_between_the_requests(
         first = await client.get("/v1/view/sessions", has="branch")
         seen = kinds(await client.get("/v1/view/overview"))
         assert (first["unjudged"], first["total"]) == (1, 0)  # small files are counted without indexing
-        assert "3 sessions are not indexed yet" in seen["pending"]["text"]
+        assert "3 sessions are still being read" in seen["pending"]["text"]
         may_read.set()
         await settled(client)
         found = await client.get("/v1/view/sessions", has="branch")

@@ -25,7 +25,7 @@ from sessile.gateway.conversations.presence import Presence
 from sessile.mcp import tools
 from sessile.mcp.access import Access, Call, Scope
 from sessile.storage.layout import Source
-from sessions import answer, begun, header, say, snapshot, store_at, write_file
+from sessions import answer, begun, header, other_store_at, say, snapshot, store_at, write_file
 
 from .mcp_rig import Asking, Json, Over, ask, serving
 
@@ -260,16 +260,23 @@ def test_lists_and_searches_come_in_pages(own: Store) -> None:
     ask(own, scenario)
 
 
-def test_what_tools_printed_is_searched_when_it_is_named(own: Store) -> None:
-    """Tool results are searched only on request; otherwise the response says so."""
+@pytest.mark.promise("P49")
+def test_few_hits_are_followed_by_those_in_other_fields(own: Store) -> None:
+    """Tool results and other data are searched if there are few hits, or on request; otherwise the response says so."""
     with begun(own) as session:
         say(session, "run it")
         result = {"role": "toolResult", "toolCallId": "c", "toolName": "bash", "isError": False}
         at = session.append_message({**result, "content": [{"type": "text", "text": "segfault at 0xdead"}]}).id
+        session.append_custom_entry("notes", {"kept": "a marsupial"})
 
     async def scenario(asking: Asking) -> None:
-        without = await asking.call("search_sessions", query="segfault")
+        few = await asking.call("search_sessions", query="segfault")
+        assert [hit["field"] for hit in few["sessions"][0]["hits"]] == ["tool_result"]
+        assert not any("not searched: " in told for told in few["left_out"])
+        without = await asking.call("search_sessions", **{"query": "segfault", "in": ["text"]})
         assert without["sessions"] == [] and any("tool_result" in told for told in without["left_out"])
+        (prompted,) = (await asking.call("search_sessions", query="marsupial"))["sessions"]
+        assert [(hit["field"], "marsupial" in hit["text"]) for hit in prompted["hits"]] == [("other", True)]
         found = await asking.call("search_sessions", **{"query": "segfault", "in": ["tool_result"]})
         (hit,) = found["sessions"][0]["hits"]
         assert (hit["entry"], hit["field"]) == (at, "tool_result")
@@ -670,3 +677,32 @@ def test_over_http_only_programs_of_this_machine_with_the_token_are_heard(own: S
         assert told.process.wait(15) == 0
         assert told.process.stdout is not None
         assert token not in json.dumps(told.told) + told.process.stdout.read() + log.read_text()
+
+
+# -- drafts
+
+
+@pytest.mark.mission("X15")
+@pytest.mark.promise("P46")
+@pytest.mark.parametrize("state", ["running", "left"])
+def test_a_draft_is_listed_searched_and_read(tmp_path: Path, state: str) -> None:
+    """By id, by both paths and by text; the card marks it, and nothing is changed."""
+    session = store_at(tmp_path).create("/work/app")
+    say(session, "an unanswered aardvark")
+    if state == "left":
+        session._journal.close()
+    before = snapshot(tmp_path)
+
+    async def scenario(asking: Asking) -> None:
+        listed = await asking.call("list_sessions")
+        assert [(card["id"], card["path"], card["draft"]) for card in listed["sessions"]] == [
+            (session.id, session.path, True)
+        ]
+        found = await asking.call("search_sessions", query="aardvark")
+        assert [each["session"]["id"] for each in found["sessions"]] == [session.id]
+        for name in (session.id, session.id[:-3], session.path, session.path.replace(".draft", ".jsonl")):
+            opened = await asking.call("open_session", session=name)
+            assert texts_of(opened) == ["an unanswered aardvark"]
+
+    ask(other_store_at(tmp_path), scenario)
+    assert snapshot(tmp_path) == before

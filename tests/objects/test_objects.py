@@ -56,6 +56,28 @@ def test_a_session_keeps_its_large_content_there(address: str, tmp_path: Path) -
     assert not check(Store(tmp_path), session.path).ok
 
 
+@pytest.mark.promise("P54")
+def test_erasing_a_session_removes_its_objects(address: str, tmp_path: Path) -> None:
+    """Objects that only this session uses are deleted, and so are blobs that were in the root before."""
+    needle, shared = "needle " * 100_000, "shared " * 100_000
+    with Store(tmp_path).create("/work/app", publish=True) as session:
+        session.append_message(user(needle + "in the root"))
+    store = Store(tmp_path, blobs=address)
+    with store.open(session.id) as session:
+        session.append_message(user(needle))
+        session.append_message(user(shared))
+    with store.create("/work/app", publish=True) as other:
+        entry = other.append_message(user(shared)).id
+    plan = store.erase(session.id)
+    assert (len(plan.blobs), plan.shared_blobs) == (2, 1)
+    assert all(store.blobs.has(digest) for digest in plan.blobs)
+    store.erase(session.id, confirm=True)
+    assert not any(Store(tmp_path, blobs=address).blobs.has(digest) for digest in plan.blobs)
+    with store.open(other.id, readonly=True) as kept:
+        assert kept.get_full_entry(entry)["message"]["content"] == shared
+    assert not any(b"needle" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
 def test_blobs_that_lie_in_the_root_are_found_after_a_move(address: str, tmp_path: Path) -> None:
     """Existing blobs in the root are still read, without moving them."""
     text = "y" * 600_000

@@ -301,8 +301,8 @@ def test_common_calls_are_one_round_trip(files: PostgresFilesystem, database: Da
 
 def test_larger_calls_are_few_round_trips(files: PostgresFilesystem, database: Database) -> None:
     """Creating or replacing a whole file, and removing a folder, take few statements."""
-    assert trips(database, lambda: atomic.replace(files, f"{ROOT}/a", [b"one"])) == 4
-    assert trips(database, lambda: atomic.replace(files, f"{ROOT}/a", [b"two"])) == 9
+    assert trips(database, lambda: atomic.replace(files, f"{ROOT}/a", [b"one"])) == 8
+    assert trips(database, lambda: atomic.replace(files, f"{ROOT}/a", [b"two"])) == 13
     assert get(files, f"{ROOT}/a") == b"two"
     files.mkdir(f"{ROOT}/d")
     assert trips(database, lambda: files.rmdir(f"{ROOT}/d")) == 4

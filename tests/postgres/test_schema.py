@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from psycopg import errors
 
+from figures import measured
 from postgres.at_once import run_at_once
 from postgres_rig import Server
 from sessile.errors import PermissionRefused, Unsupported, UnsupportedVersion
 from sessile.storage.postgres.database import Database
 from sessile.storage.postgres.schema import PARTS, Steps, migrate
 
-pytestmark = pytest.mark.mission("B8")
+pytestmark = [pytest.mark.mission("B8"), pytest.mark.promise("P52")]
 
 _SHAPE = """
     SELECT 'column', table_name, column_name, data_type, is_nullable, coalesce(column_default, '')
@@ -52,6 +53,7 @@ def test_from_scratch_and_step_by_step_give_the_same_tables(postgres_urls: Calla
         seen.append(len(shape(grown)))
     assert shape(fresh) == shape(grown)
     assert seen == sorted(set(seen)) and len(seen) >= 4  # each step created something
+    measured("P52", "schemas of a database", releases=len(seen), differences=0)
     fresh.close()
     grown.close()
 

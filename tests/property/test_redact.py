@@ -12,14 +12,14 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sessile.core.redact import Redactor, find_secrets
-from sessile.core.secret_shapes import PERSONAL, RULES, SECRET, WORD, fill
+from sessile.core.secret_shapes import PERSONAL, RULES, SECRET, fill
 from strategies import NASTY, json_values
 
 BOTH = (SECRET, PERSONAL)
 PLACEHOLDER = re.compile(r"\[REDACTED:[a-z0-9-]+#[0-9]+\]")
 SHAPED = [rule for rule in RULES if rule.group == SECRET and "<" in rule.samples[0]]
 SAMPLES = [rule.samples[0] for rule in SHAPED]
-TOKENS = [rule.samples[0] for rule in SHAPED if rule.pattern.startswith(WORD)]
+TOKENS = [rule.samples[0] for rule in SHAPED if rule.pattern.startswith("(?:") and rule.tail]
 
 
 def drawn(sample: str, seed: int) -> str:
@@ -162,7 +162,7 @@ def test_a_redacted_value_is_clean_and_stays_as_it_is(value: Any) -> None:
 
 @given(values)
 def test_the_report_counts_every_placeholder_and_spells_no_secret(value: Any) -> None:
-    """It shows the start of a secret, at most a quarter of it."""
+    """It shows no part of a secret but its length."""
     assume("[REDACTED:" not in repr(value))
     redactor = Redactor()
     redacted = redactor.redact_value(value)
@@ -170,5 +170,5 @@ def test_the_report_counts_every_placeholder_and_spells_no_secret(value: Any) ->
     rows = {row.placeholder: row for row in redactor.report}
     assert set(written) <= set(rows)
     for secret, row in redactor._seen.items():
-        assert secret.startswith(row.hint) and len(row.hint) <= min(4, len(secret) // 4)
+        assert len(secret) < 12 or secret[4:12] not in repr(row)
         assert row.count >= 1 and row.length == len(secret)

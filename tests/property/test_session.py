@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import assistant, said, user
+from figures import measured
 from sessile import Session, Store, build_session_context
 from sessile.core import large
 from sessile.discovery import load_entries_from_file
+from sessile.errors import InvalidEntry
 from sessions import CWD, append_raw, lines_of, numbered, store_at
+from strategies import as_javascript, names, scalars
 
 IMAGE = {"type": "image", "mimeType": "image/png", "data": "QUJD" * 400}
 MARKER = "sessile.leaf"
@@ -201,3 +204,69 @@ def test_a_session_shows_what_its_file_says_after_any_steps(steps: list[tuple[st
             check_markers(run.session)
         run.session.close()
         assert not list(Path(root).rglob("*.tmp"))
+
+
+# -- values of any Python type
+
+foreign = st.one_of(
+    st.binary(max_size=4),
+    st.builds(bytearray, st.binary(max_size=4)),
+    st.sets(st.integers(), max_size=2),
+    st.frozensets(st.text(max_size=2), max_size=2),
+    st.datetimes(),
+    st.dates(),
+    st.decimals(),
+    st.uuids(),
+    st.fractions(),
+    st.complex_numbers(),
+    st.just(float("nan")),
+    st.builds(Path, st.just("/x")),
+)
+any_value: st.SearchStrategy[Any] = st.recursive(
+    scalars | scalars | scalars | foreign,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(names, inner, max_size=3)
+        | st.dictionaries(names | st.integers() | st.none(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.mark.promise("P50")
+def test_whatever_append_accepts_comes_back_equal() -> None:
+    """Values of any Python type are stored and read back equal, or refused; a refusal changes nothing."""
+    counts = {"accepted": 0, "refused": 0, "differences": 0}
+
+    with tempfile.TemporaryDirectory() as root:
+        store = store_at(root)
+        with store.create(CWD, publish=True) as session:
+            session.append_message(user("begin"))
+
+        @given(any_value)
+        def check(value: Any) -> None:
+            with store.open(session.path) as writer:
+                before = Path(session.path).read_bytes()
+                try:
+                    receipt = writer.append_custom_entry("x", {"value": value})
+                except InvalidEntry as error:
+                    counts["refused"] += 1
+                    assert error.path == session.path
+                    assert "data.value" in error.message
+                    assert Path(session.path).read_bytes() == before
+                    return
+                shown = writer.get_entry(receipt.id)
+            with store.open(session.path, readonly=True) as reader:
+                stored = reader.get_entry(receipt.id)
+            assert shown is not None and stored is not None
+            counts["accepted"] += 1
+            equal = (
+                as_javascript(stored["data"]["value"]) == as_javascript(value) == as_javascript(shown["data"]["value"])
+            )
+            counts["differences"] += not equal
+            assert equal
+
+        check()
+    assert counts["accepted"] and counts["refused"]
+    measured("P50", "values of any type appended and read back", **counts)

@@ -21,8 +21,8 @@ import pytest
 
 from faults.processes import Child, Tell, fast_folder
 from figures import measured
-from sessile import Session, Store
-from sessile.errors import PermissionRefused, SessileError
+from sessile import HistoryStorage, Library, Session, Store
+from sessile.errors import PermissionRefused, SessileError, UnsafePath
 from sessile.gateway.conversations.registry import Conversations
 from sessile.storage import filesystem
 from sessile.storage.turn_log import TurnLog
@@ -151,6 +151,7 @@ PLANTS: dict[str, Callable[[Path, Path], object]] = {
     "link to a session": lambda path, outside: path.symlink_to(outside / "session.jsonl"),
     "link to nothing": lambda path, outside: path.symlink_to(outside / "new"),
     "hard link to a file": lambda path, outside: path.hardlink_to(outside / "file"),
+    "hard link to a session": lambda path, outside: path.hardlink_to(outside / "session.jsonl"),
     "pipe": lambda path, outside: os.mkfifo(path),
     "socket": _socket,
     "device": lambda path, outside: os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3)),
@@ -236,6 +237,105 @@ def test_what_is_planted_in_a_store_is_not_written_through(filled: Path) -> None
 def test_whatever_is_planted_wherever_it_is_not_written_through(filled: Path) -> None:
     """The long form of the test above: every pair."""
     check_all_planted(filled, stride=1)
+
+
+# -- second names of files
+
+
+def browse(store: Store) -> None:
+    with Library(store, cache=store.layout.cache) as library:
+        list(library.search("hello"))
+
+
+def remember(store: Store) -> None:
+    with HistoryStorage(store.layout.history) as history:
+        history.add(f"a prompt {os.urandom(4).hex()}")
+        history.flush()
+
+
+def append_to(path: str, store: Store) -> None:
+    with store.open(path) as session:
+        go_on(session)
+
+
+def test_a_file_with_a_second_name_is_never_changed(filled: Path, tmp_path: Path) -> None:
+    """Each file of a store, also of its caches, gets a name outside; whatever the store does, the bytes there stay."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    outside.mkdir()
+    shutil.copytree(filled, root)
+    store = opened(root)
+    browse(store)
+    remember(store)
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    kinds = {path.relative_to(root).parts[0] for path in files}
+    assert {"sessions", "blobs", "cache", "originals", "trash", "history.db", "agents"} <= kinds
+    for number, path in enumerate(files):
+        (outside / str(number)).hardlink_to(path)
+    before = snapshot(outside)
+    refused = 0
+    appends: list[Step] = [partial(append_to, str(path)) for path in files if path.suffix == ".jsonl"]
+    for step in (*appends, *STEPS, browse, remember):
+        try:
+            step(opened(root))
+        except SessileError:
+            refused += 1
+    assert refused > len(appends) > 1
+    assert snapshot(outside) == before
+    measured("P32", "second names of a store's files", files=len(files), refused=refused, changed=0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    store = opened(tmp_path / "root")
+    talk(store)
+    return first(store)
+
+
+def test_a_journal_with_a_second_name_is_read_but_not_written(path: str, tmp_path: Path) -> None:
+    """The error says how to get a file of its own, and doing that helps."""
+    store = opened(tmp_path / "root")
+    os.link(path, tmp_path / "backup")
+    with store.open(path, readonly=True) as session:
+        assert session.count_entries() == 2
+    with pytest.raises(UnsafePath, match="second name") as refused:
+        store.open(path)
+    command = (refused.value.hint or "").partition(": ")[2]
+    assert command.startswith("cp -p ")
+    os.system(command)
+    before = (tmp_path / "backup").read_bytes()
+    with store.open(path) as session:
+        go_on(session)
+    assert (tmp_path / "backup").read_bytes() == before
+
+
+@pytest.mark.parametrize("publish", [True, False], ids=["session", "draft"])
+def test_a_second_name_is_noticed_while_the_session_is_open(tmp_path: Path, publish: bool) -> None:
+    """The next append is refused, and works once the other name is gone."""
+    with opened(tmp_path / "root").create(CWD, publish=publish) as session:
+        go_on(session)
+        os.link(session._journal.path, tmp_path / "backup")
+        before = (tmp_path / "backup").read_bytes()
+        acts: list[Callable[[Session], object]] = [go_on, rewrite, lambda one: one.set_session_name("x")]
+        for act in acts:
+            with pytest.raises(UnsafePath, match="second name"):
+                act(session)
+        assert (tmp_path / "backup").read_bytes() == before
+        (tmp_path / "backup").unlink()
+        go_on(session)
+
+
+def test_the_second_name_of_a_killed_rewrite_is_removed(path: str, tmp_path: Path) -> None:
+    """A process that died between the second name and the rename has left it among the originals."""
+    store = opened(tmp_path / "root")
+    original = store.original_path(path)
+    os.makedirs(store.layout.originals)
+    os.link(path, original)
+    with store.open(path) as session:
+        assert not os.path.exists(original)
+        os.link(path, original)
+        go_on(session)
+        assert not os.path.exists(original)
+    assert os.stat(path).st_nlink == 1
 
 
 # -- swapped during writes

@@ -220,7 +220,9 @@ def uses(store: Store, conversations: Conversations, rng: Random) -> list[tuple[
     """Return the uses of a name in a store, and their frequency: creating something is much slower than refusing."""
 
     def named(text: str) -> None:
-        if "/" not in text and not text.endswith(".jsonl"):  # otherwise it is a path, which the user may choose
+        if "/" not in text and not text.endswith(
+            (".jsonl", ".draft")
+        ):  # otherwise it is a path, which the user may choose
             store.open(text, readonly=True).close()
             store.delete(text)
 

@@ -11,6 +11,7 @@ import pytest
 
 from sessile import Session, Store
 from sessile.aio import AsyncSession, AsyncStore
+from sessile.errors import SessionBusy
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +91,23 @@ async def test_cancelling_does_not_tear_an_append(tmp_path: Path, monkeypatch: p
         group.cancel_scope.cancel()
     assert [entry["message"]["content"] for entry in session.sync.get_entries()] == ["kept"]
     session.sync.close()
+
+
+@pytest.mark.mission("X15")
+async def test_a_draft_is_listed_read_and_recovered(tmp_path: Path) -> None:
+    """As with the engine: reading works while it is written, and writing once its writer is gone."""
+    writer = Store(tmp_path).create("/work/app")
+    writer.append_message({"role": "user", "content": "question"})
+    store = AsyncStore(Store(tmp_path))
+    assert [(info.id, info.draft) for info in await store.list_all()] == [(writer.id, True)]
+    async with await store.open(writer.id, readonly=True) as reader:
+        assert [entry["message"]["content"] for entry in await reader.get_entries()] == ["question"]
+    with pytest.raises(SessionBusy):
+        await store.open(writer.id)
+    writer.close()
+    async with await store.open(writer.id) as session:
+        assert session.sync.path.endswith(".jsonl")
+    assert [(info.id, info.draft) for info in await store.list("/work/app")] == [(writer.id, False)]
 
 
 async def test_the_facade_has_every_method_of_the_engine() -> None:

@@ -35,7 +35,7 @@ from sessile.testing.filesystem_contract import put
 from sessions import CWD, FOLDER, answer, append_raw, begun, header, say, snapshot, store_at, write_file
 
 EVERYTHING = Filter(hide=())
-SETTLED = 0.03  # seconds after which a change of a file certainly changes its times
+SETTLED = 0.06  # seconds after which a change of a file certainly changes its times
 USAGE = {"input": 10, "output": 5, "cacheRead": 2, "cacheWrite": 1, "totalTokens": 18, "cost": {"total": 0.25}}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from backports import zstd
 
-from builders import answered, said
+from builders import answered, entry, said
 from sessile import Filter, Library, Store
 from sessile.storage.catch_up import Depth, Progress
 from sessile.storage.layout import Source
@@ -177,3 +177,16 @@ def test_what_an_agents_list_no_longer_says_is_forgotten(tmp_path: Path) -> None
         assert titled() == ("Apple", [["here"], [], []])
         listed.unlink()
         assert titled() == ("Own name", [[], [], ["here"]])
+
+
+def test_a_name_that_an_entry_gave_counts_more_than_a_list(tmp_path: Path) -> None:
+    """Also if it is the name in the header, and the list comes later."""
+    folder = tmp_path / "claw" / "sessions"
+    folder.mkdir(parents=True)
+    named = entry("session_info", "i1", "u1", name="Own name")
+    _write(folder / "s1.jsonl", [header("s1", title="Own name"), said("u1", None), named, answered("a1", "i1")])
+    sources = [Source("openclaw", str(tmp_path / "claw"), str(folder))]
+    with Library(Store(tmp_path / "own"), sources, cache=str(tmp_path / "cache")) as found:
+        assert found.list().rows[0].title == "Own name"
+        (folder / "sessions.json").write_text(json.dumps({"agent:main:x": {"sessionId": "s1", "displayName": "Apple"}}))
+        assert found.list().rows[0].title == "Own name"

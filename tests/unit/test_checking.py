@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AT, answered, entry, said
-from sessile import Store, errors
+from sessile import Library, Store, errors
 from sessile.core.diagnosis import MOST_OF_A_KIND, TROUBLES, Ancestry, CompactTree, Diagnosis, Problem, numbered
 from sessile.core.ids import IdTable
 from sessile.core.lines import Finding, Line, Scanner, scan
@@ -23,7 +24,7 @@ from sessile.storage import atomic
 from sessile.storage.memory import MemoryFilesystem
 from sessile.testing.filesystem_contract import get
 from sessile.upkeep.check import Report, check, check_all, plan_repair, repair
-from sessions import CWD, answer, append_raw, begun, dumps, header, say, snapshot, store_at
+from sessions import CWD, answer, append_raw, begun, dumps, header, plant, say, snapshot, store_at
 from strategies import Damage, chunks_of, damaged
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*.jsonl"))
@@ -558,4 +559,67 @@ def test_a_problem_is_a_plain_value() -> None:
     fields = ("kind", "message", "offset", "length", "line", "entry_id", "severity", "repairable", "excerpt")
     assert Problem._fields == fields
     assert {trouble.severity for trouble in TROUBLES.values()} == {"note", "warning", "damage"}
-    assert all(trouble.severity == "damage" for trouble in TROUBLES.values() if trouble.remedy)
+    # A draft is the exception: it is intact, and a repair publishes it.
+    assert {name for name, trouble in TROUBLES.items() if trouble.remedy and trouble.severity != "damage"} == {"draft"}
+
+
+# -- caches
+
+
+@pytest.mark.promise("P45")
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("UPDATE sessions SET title = 'planted'", "title: 'planted' instead of 'Named'"),
+        ("UPDATE sessions SET messages = messages + 1", "messages: 3 instead of 2"),
+        ("UPDATE sessions SET cwd = '/planted'", "cwd: '/planted' instead of"),
+        ("UPDATE sessions SET fit = x'00'", "fit: "),
+        ("UPDATE sessions SET spending = x'00'", "spending: "),
+        ("INSERT INTO texts (texts) VALUES ('delete-all')", "words: those of 2 entries"),
+        (
+            "INSERT INTO texts (rowid, text) SELECT number << 40 | 7, 'planted' FROM sessions",
+            "words: those of 1 entry",
+        ),
+    ],
+)
+def test_a_check_compares_the_catalog_with_the_files_and_removes_what_is_wrong(
+    tmp_path: Path, change: str, named: str
+) -> None:
+    """It is a problem of the cache, not of the session, and the next list and search are right again."""
+    store = store_at(tmp_path / "root")
+    with store.create(CWD, title="Named", publish=True) as session:
+        say(session, "alpha")
+        answer(session, "omega")
+    time.sleep(0.06)
+    with Library(store, cache=str(tmp_path / "cache")) as library:
+        before = library.list(), library.search("alpha").hits
+        assert not check(store, session.path, library=library).problems
+        plant(tmp_path / "cache", change)
+        (report,) = check_all(store, library=library)
+        (found,) = report.problems
+        assert (report.ok, report.repairable, found.kind, found.severity) == (True, False, "wrong_cache", "warning")
+        assert named in found.message
+        after = library.list(), library.search("alpha").hits
+        assert [row._replace(number=0) for row in after[0].rows] == [row._replace(number=0) for row in before[0].rows]
+        assert [hit._replace(rank=0) for hit in after[1]] == [hit._replace(rank=0) for hit in before[1]]
+        assert not check(store, session.path, library=library).problems
+
+
+@pytest.mark.promise("P45")
+def test_a_check_compares_the_index_with_the_file_and_removes_a_wrong_one(tmp_path: Path) -> None:
+    """The next reader makes a new index."""
+    store = store_at(tmp_path)
+    with store.create(CWD, publish=True) as session:
+        for number in range(100):
+            (say if number % 2 else answer)(session, f"text {number}")
+    with store.open(session.path, readonly=True) as view:
+        assert view.count_entries() == 100
+    index = Path(store.layout.index(session.path))
+    assert index.exists() and not check(store, session.path).problems
+    data = bytearray(index.read_bytes())
+    data[-5] ^= 1
+    index.write_bytes(data)
+    (found,) = check(store, session.path).problems
+    assert (found.kind, found.repairable) == ("wrong_cache", False) and "index" in found.message
+    assert not index.exists()
+    assert not check(store, session.path).problems

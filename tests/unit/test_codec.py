@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
 
+import msgspec
 import pytest
 
-from sessile.core.codec import MAX_DEPTH, decode, decode_exactly, encode, encode_plain
+from sessile.core.codec import MAX_DEPTH, decode, decode_exactly, encode, encode_plain, plain
 from sessile.errors import InvalidEntry, TooLarge
 
 
@@ -158,3 +167,107 @@ def test_a_value_without_bottom_is_refused_by_our_own_error() -> None:
         encode_plain(value)
     while value:  # or taking it apart would be as deep
         value = value.pop()
+
+
+class Level(StrEnum):
+    HIGH = "high"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Pair(NamedTuple):
+    first: int
+
+
+@dataclass
+class Record:
+    name: str
+
+
+class Struct(msgspec.Struct):
+    name: str
+
+
+class Text(str):
+    """A text of another class, such as `numpy.str_`."""
+
+
+class Real(float):
+    """A number of another class, such as `numpy.float64`."""
+
+
+EQUAL: list[Any] = [
+    *(None, True, False, 0, -1, 2**53 + 1, 2**64, -(2**70), 0.1, 1.0, -0.0, 1e300, "", "text", "\0\n\u2028", "\ud800"),
+    *([], {}, [[]], {"a": {"b": [None]}}, OrderedDict(b=1, a=2), defaultdict(list, a=[1])),
+    *(Level.HIGH, Number.ONE, Text("text"), Real(0.5), {Level.HIGH: 1}, {Text("name"): Text("text")}),
+]
+REFUSED: dict[str, Any] = {
+    "bytes": b"x",
+    "bytearray": bytearray(b"x"),
+    "memoryview": memoryview(b"x"),
+    "set": {1},
+    "frozenset": frozenset({1}),
+    "datetime": datetime(2026, 1, 1, tzinfo=UTC),
+    "date": date(2026, 1, 1),
+    "time": time(1),
+    "timedelta": timedelta(1),
+    "Decimal": Decimal("1.5"),
+    "UUID": UUID(int=1),
+    "PosixPath": Path("/x"),
+    "Colour": Colour.RED,
+    "Pair": Pair(1),
+    "Record": Record("x"),
+    "Struct": Struct("x"),
+    "Raw": msgspec.Raw(b"1"),
+    "complex": 1j,
+    "range": range(3),
+    "generator": (number for number in range(3)),
+    "dict_keys": {}.keys(),
+    "mappingproxy": MappingProxyType({}),
+    "type": int,
+    "object": object(),
+}
+NAMES: list[Any] = [1, 1.5, True, None, b"x", (1,), Colour.RED, Number.ONE]
+
+
+@pytest.mark.promise("P50")
+@pytest.mark.parametrize("value", EQUAL, ids=repr)
+def test_what_is_accepted_comes_back_equal(value: Any) -> None:
+    """Whatever its class, also inside of a list and an object, and the copy in memory is what the line holds."""
+    for whole in ({"a": value}, {"a": [value]}, {"a": {"b": (value, value)}}):
+        assert decode(encode(whole)) == plain(whole).value
+    assert decode(encode({"a": value}))["a"] == value
+    assert type(plain([value]).value[0]) in (str, int, float, bool, list, dict, type(None))
+
+
+@pytest.mark.promise("P50")
+@pytest.mark.parametrize("extra", [None, "\ud800", 2**70], ids=["fast", "surrogate", "huge"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_come_back_as_something_else_is_refused_by_its_path(name: str, extra: object) -> None:
+    """The error names the member and its type."""
+    with pytest.raises(InvalidEntry) as refused:
+        encode({"extra": extra, "message": {"content": [{"type": "text"}, {"data": REFUSED[name]}]}})
+    assert refused.value.message == f"message.content[1].data: a value of type {name} cannot be stored"
+    assert refused.value.hint
+
+
+@pytest.mark.promise("P50")
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+def test_a_name_that_is_not_a_string_is_refused_by_its_path(name: object) -> None:
+    """`{1: "a"}` would come back as `{"1": "a"}`."""
+    with pytest.raises(InvalidEntry, match=r"^message\.content\[0\]: invalid member name"):
+        encode({"message": {"content": [{name: "a"}]}})
+
+
+@pytest.mark.promise("P50")
+def test_nan_is_refused_by_its_path() -> None:
+    """So is infinity, also of another class."""
+    for number in (math.nan, -math.inf, Real("nan")):
+        with pytest.raises(InvalidEntry, match=r"^usage\.cost\[0\]: "):
+            encode({"usage": {"cost": [number]}})

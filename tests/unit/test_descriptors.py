@@ -144,7 +144,7 @@ def test_a_dropped_draft_is_free(place: Place) -> None:
     """The lock of a draft goes with its descriptor, so that the next session recovers it."""
     path = place.store.create("/work/draft").append_message(user("kept")).path
     with place.store.open(path) as session:
-        assert [entry.get("message")["content"] for entry in session.get_entries()] == ["kept"]
+        assert [entry["message"]["content"] for entry in session.get_entries()] == ["kept"]
 
 
 def test_a_dropped_session_writes_nothing(place: Place) -> None:

@@ -436,3 +436,21 @@ def test_a_text_of_codex_that_is_none_says_nothing() -> None:
     said = f'{{"type":"response_item","payload":{{"type":"message","role":"user","content":{content}}}}}\n'.encode()
     seen = Codex().glimpse("stem", said, said)
     assert seen is not None and seen.first_text == "hello"
+
+
+@pytest.mark.promise("P45")
+def test_an_index_made_for_another_agent_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that starts like one of Codex becomes one of Claude Code with its first row of that format."""
+    monkeypatch.setattr("sessile.storage.index.SAVE_AFTER_ROWS", 1)
+    path = tmp_path / "projects" / "-work-app" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(each) + "\n" for each in CODEX))
+
+    def told(cache: str) -> list[tuple[str, Any]]:
+        with Store(tmp_path / "own", cache=tmp_path / cache).open(path, readonly=True) as session:
+            return [(session.format, each.id) for each in session.get_entries()]
+
+    assert {name for name, _ in told("cache")} == {"codex"}
+    with path.open("a") as file:
+        file.write(json.dumps(row("user", "u1", None, "question")) + "\n")
+    assert told("cache") == told("fresh") == [("claude", "u1")]

@@ -317,6 +317,22 @@ def test_a_hit_that_the_journal_no_longer_has_is_none(tmp_path: Path) -> None:
         assert catalog.search("sesame").hits == []
 
 
+@pytest.mark.promise("P45")
+def test_a_session_whose_lines_have_moved_is_read_instead(tmp_path: Path) -> None:
+    """A file that was rewritten since the last catch-up is searched as it is now, each entry once."""
+    path = session_at(tmp_path, "s1", said("u1", None, "needle one"), said("u2", "u1", "needle two"))
+    with catalog_of(tmp_path) as catalog:
+        write_file(
+            path, header("s1"), said("u0", None, "needle"), said("u1", None, "a needle one"), said("u2", "u1", "two")
+        )
+        hits = catalog.search("needle").hits
+        assert [(hit.entry_id, hit.excerpt.text) for hit in hits] == [("u0", "needle"), ("u1", "a needle one")]
+        lines = Path(path).read_bytes()
+        assert all(
+            lines[hit.offset :].startswith(b'{"type":"message","id":"%b"' % str(hit.entry_id).encode()) for hit in hits
+        )
+
+
 def test_news_are_found_after_catching_up(tmp_path: Path) -> None:
     """A session that grew is indexed from the end of the indexed part."""
     path = session_at(tmp_path, "s1", said("u1", None, "sesame"))

@@ -345,7 +345,7 @@ class TestSyncing:
             thread.join()
             sync()
 
-        journal._commits._sync = sync_while_another_thread_appends
+        journal._sync = sync_while_another_thread_appends  # type: ignore[method-assign]
         first = journal.append([line("a")], unexpected)
         with pytest.raises(SyncFailed):
             journal.commit(first.mark)
@@ -381,7 +381,7 @@ class TestSyncing:
                 during.append(journal.append([line("b")], unexpected).mark)
             sync()
 
-        journal._commits._sync = append_during_sync
+        journal._sync = append_during_sync  # type: ignore[method-assign]
         journal.commit(first.mark)
         assert count(fs, "sync") == 1
         journal.commit(during[0])
@@ -552,7 +552,8 @@ class TestProcesses:
         ready, tell = os.pipe()
 
         def hold() -> None:
-            FileJournal(PosixFilesystem(), path).hold()
+            journal = FileJournal(PosixFilesystem(), path)
+            journal.hold()
             os.write(tell, b"!")
             time.sleep(60)
 
@@ -577,7 +578,8 @@ class TestProcesses:
         ready, tell = os.pipe()
 
         def hold() -> None:
-            FileJournal(PosixFilesystem(), path).hold()
+            journal = FileJournal(PosixFilesystem(), path)
+            journal.hold()
             os.write(tell, b"!")
             time.sleep(60)
 
@@ -592,7 +594,8 @@ class TestProcesses:
     def test_a_system_that_cannot_name_the_holder_says_so(self) -> None:
         """Without /proc the error is the same, but does not name the process."""
         inner = settled(MemoryFilesystem())
-        journal_on(inner).hold()
+        holder = journal_on(inner)
+        holder.hold()
         fs = FaultyFilesystem(inner, plan=[Fail(errno.ENOENT, on={"lock_holder"})])
         with pytest.raises(SessionBusy, match="another process"):
             put(journal_on(fs), line("a"))

@@ -163,6 +163,17 @@ class TestSweeping:
         assert (Path(tmp_path, "file").read_bytes(), fs.left) == (b"content", 0)
         assert os.listdir(tmp_path) == ["file"]
 
+    def test_a_deletion_across_devices_that_died_can_be_undone(self, store: Store) -> None:
+        """The copy that did not finish goes: its original never moved."""
+        path = a_session(store)
+        token = store.delete(path).token
+        folder = f"{store.layout.trash}/{token}"
+        os.rename(f"{folder}/0", path)
+        os.mkdir(atomic.temp_beside(f"{folder}/0"))
+        Path(atomic.temp_beside(f"{folder}/1")).write_bytes(b"half")
+        store.undo(token)
+        assert os.path.exists(path) and os.listdir(store.layout.trash) == []
+
     def test_a_history_that_died_while_it_was_renewed_is_finished(self, tmp_path: Path) -> None:
         """The new file takes the place of the one that was set aside, and the private folder is removed."""
         path = tmp_path / "history.db"

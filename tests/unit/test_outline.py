@@ -154,7 +154,7 @@ def test_the_example_looks_as_it_was_drawn() -> None:
     rows = rig.rows("0b1d22ef", labels=LABELS, count=rig.count)
     drawn = [plain(line) for line in outline_lines(rows, 76, HEAD)]
     assert drawn[:-1] == EXAMPLE.split("\n")
-    assert drawn[-1] == "… 4 hidden (settings). Show: --full"
+    assert drawn[-1] == "… 10 hidden (6 entries in runs, 4 settings). Show: --full"
 
 
 def test_the_example_in_words() -> None:
@@ -163,7 +163,7 @@ def test_the_example_in_words() -> None:
     rows = rig.rows("0b1d22ef", labels=LABELS, count=rig.count)
     spoken = [plain(line) for line in outline_lines(rows, None, HEAD._replace(id="6513270e"), plain_words=True)]
     assert spoken[:-1] == WORDS.split("\n")
-    assert spoken[-1] == "hidden: 4 settings. Show: --full"
+    assert spoken[-1] == "hidden: 6 entries in runs, 4 settings. Show: --full"
 
 
 def test_bodies_of_runs_are_not_read() -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from builders import Json, assistant, entry, said
+from builders import Json, assistant, entry, said, user
 from sessile.agents.registry import AGENTS
 from sessile.core.lines import Finding
+from sessile.core.words import Query
 from sessile.errors import InvalidQuery, SessionNotFound
 from sessile.storage import search
 from sessile.storage.filesystem import PosixFilesystem
-from sessile.storage.search import Match, Needle, scan_file
+from sessile.storage.search import Match, Needle, WordNeedle, scan_file
 from sessions import header, write_file
 
 
@@ -185,3 +186,33 @@ def test_memory_is_bounded_and_long_lines_are_reported(tmp_path: Path, monkeypat
     assert [match.entry_id for match in matches] == ["e1", "e2"]
     assert [(finding.code, finding.offset, finding.length) for finding in findings] == [("too_long", start, 42_000_000)]
     assert peak < 12 << 20
+
+
+@pytest.mark.parametrize("written", ["café", "CAFÉ", "cafe\u0301", "Cafe", "ｃａｆé"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("asked", ["cafe", "café"])
+def test_words_are_found_whatever_accents_they_have(tmp_path: Path, written: str, ascii_only: bool, asked: str) -> None:
+    """A scan for words ignores accents, as the index does, however the text is written in the file."""
+    record = entry("message", "a", None, message=user(f"one {written} please"))
+    path = tmp_path / "s.jsonl"
+    path.write_text(json.dumps(record, ensure_ascii=ascii_only) + "\n")
+    matches = list(scan_file(PosixFilesystem(), str(path), WordNeedle(Query(asked)), AGENTS))
+    assert [match.entry_id for match in matches] == ["a"]
+    assert not list(scan_file(PosixFilesystem(), str(path), WordNeedle(Query("cave")), AGENTS))
+
+
+@pytest.mark.parametrize("marks", [0, 1, 4000])
+def test_accents_are_found_among_many_and_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: int) -> None:
+    """It does not matter how many letters with accents a file has: looking at each and one pass find the same."""
+    monkeypatch.setattr(search, "_MARKS", marks)
+    texts = ["größe", "grosse", "Äpfel", "café", "naïve approach", "cafe", "crème brûlée", "ｃａｆé", "x" * 100]
+    rows = [entry("message", str(number), None, message=user(f"{text} é")) for number, text in enumerate(texts)]
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+    def found_for(asked: str) -> list[str | None]:
+        matches = scan_file(PosixFilesystem(), str(path), WordNeedle(Query(asked)), AGENTS)
+        return [match.entry_id for match in matches]
+
+    assert found_for("cafe") == ["3", "5", "7"] and found_for("naive") == ["4"]
+    assert found_for("brulee creme") == ["6"] and found_for("apfel") == ["2"] and found_for("nothing") == []

@@ -7,9 +7,11 @@ field that is; `NEVER` says what is not searched, and why.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -173,28 +175,79 @@ def test_every_text_of_every_kind_is_found_where_the_table_says(tmp_path: Path) 
     measured("P49", "needles in fields of every kind", needles=len(needles), found=len(found), missed=0)
 
 
+TEMPLATES: dict[str, list[tuple[str, Json]]] = {
+    "claude": [(str(row["type"]), row) for row in claude_rows(SESSION, 1, None)],
+    "codex": [(str(row["type"]), row) for row in codex_rows(SESSION)],
+    "myagents": [(str(row["role"]), row) for row in myagents_rows()],
+}
+NAMES = {
+    "claude": f"-work/{SESSION}.jsonl",
+    "codex": f"2026/05/01/rollout-2026-05-01T10-00-00-{SESSION}.jsonl",
+    "myagents": f"{SESSION}.jsonl",
+}
+
+
+def written(home: Path, agent: str, rows: Sequence[Json], *, ascii_only: bool = True) -> list[Source]:
+    """Write a session of an agent, and return the folder to read."""
+    folder = home / agent / "sessions"
+    path = folder / NAMES[agent]
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in rows))
+    return [Source(agent, str(home / agent), str(folder))]
+
+
 @pytest.mark.parametrize("agent", ["claude", "codex", "myagents"])
 def test_every_text_of_other_agents_is_found(tmp_path: Path, agent: str) -> None:
     """Rows that are not part of the conversation, such as queued prompts and attachments, are found in "other"."""
-    templates = {
-        "claude": [(str(row["type"]), row) for row in claude_rows(SESSION, 1, None)],
-        "codex": [(str(row["type"]), row) for row in codex_rows(SESSION)],
-        "myagents": [(str(row["role"]), row) for row in myagents_rows()],
-    }
-    rows, needles = planted(templates[agent], "needlex")
-    folder = tmp_path / agent / "sessions"
-    names = {
-        "claude": f"-work/{SESSION}.jsonl",
-        "codex": f"2026/05/01/rollout-2026-05-01T10-00-00-{SESSION}.jsonl",
-        "myagents": f"{SESSION}.jsonl",
-    }
-    path = folder / names[agent]
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sources = [Source(agent, str(tmp_path / agent), str(folder))]
+    rows, needles = planted(TEMPLATES[agent], "needlex")
+    sources = written(tmp_path, agent, rows)
     with Library(Store(tmp_path / "own"), sources, cache=str(tmp_path / "cache"), auto_catch_up=False) as library:
         library.catch_up("index")
         assert [row.format for row in library.list(Filter(hide=())).rows] == [agent]
         found = checked(library, needles)
     assert {"text", "other"} <= set(found.values()) and set(SHOWN) & set(found.values())
     measured("P49", "needles in rows of other agents", needles=len(needles), found=len(found), missed=0)
+
+
+def test_needles_in_random_rows_are_found(tmp_path: Path) -> None:
+    """Some rounds with a fixed seed."""
+    _rounds(tmp_path, seed=49, rounds=3)
+
+
+@pytest.mark.long
+def test_needles_in_random_rows_are_found_at_length(tmp_path: Path) -> None:
+    """Many rounds with another seed."""
+    _rounds(tmp_path, seed=4949, rounds=300)
+
+
+def _rounds(folder: Path, seed: int, rounds: int) -> None:
+    """Plant needles in random rows of random agents, among many hits or none, indexed or not, and search for them."""
+    random = Random(seed)
+    searched = 0
+    for number in range(rounds):
+        home = folder / str(number)
+        agent = random.choice(["native", *TEMPLATES])
+        template = list(native())[1:] if agent == "native" else TEMPLATES[agent]
+        first = [("session", header(SESSION))] if agent == "native" else template[:1]
+        rows, needles = planted([*first, *random.sample(template, min(len(template), 6))], f"needle{number}x")
+        if agent == "native":
+            chain = [{**row, "id": f"n{at}", "parentId": None} if at else row for at, row in enumerate(rows)]
+            write_file(home / "own" / "sessions" / "--work--" / f"2026_{SESSION}.jsonl", *chain)
+            sources = []
+        else:
+            sources = written(home, agent, rows, ascii_only=random.random() < 0.5)
+        is_indexed = random.random() < 0.7
+        with Library(Store(home / "own"), sources, cache=str(home / "cache"), auto_catch_up=False) as library:
+            library.catch_up("index" if is_indexed else "look")
+            for needle, place in random.sample(sorted(needles.items()), min(len(needles), 25)):
+                results = library.search(needle if random.random() < 0.5 else f"{needle[:-1]}*")
+                assert not results.unread and not results.unscanned
+                texts = [hit.excerpt.text for hit in results.hits]
+                assert is_never(place) or results.titles or any(needle in text for text in texts), (
+                    number,
+                    agent,
+                    place,
+                )
+                searched += 1
+        shutil.rmtree(home)
+    measured("P49", "needles in random rows", rounds=rounds, needles=searched, missed=0)

@@ -195,12 +195,17 @@ class ForeignReader(JournalReader):
 
     def _load_index(self, stamp: Stamp) -> RowIndex | None:
         index = super()._load_index(stamp)
-        if index is not None:
-            self._translator = self.format.translator(index.extra)
+        if index is None:
+            return None
+        name, saved = index.extra if isinstance(index.extra, list) and len(index.extra) == 2 else (None, None)
+        if name != self.format.name:  # more rows may show that the file is another agent's than its first rows did
+            index.close()
+            return None
+        self._translator = self.format.translator(saved)
         return index
 
     def _save_index(self, *, closing: bool = False) -> None:
-        self._index.extra = self._translator.saved()
+        self._index.extra = [self.format.name, self._translator.saved()]
         super()._save_index(closing=closing)
 
     def _unindexed(self) -> JournalReader:
@@ -245,8 +250,8 @@ class ForeignReader(JournalReader):
     def entries(self) -> Iterator[tuple[Row, Entry]]:
         """Yield every entry with its row, in file order. The same pass over the file builds the index."""
         self._forget_index()
-        index, self._stamp = self._index, stamp_of(self._stat())
-        size = self._stamp.size
+        index, stat = self._index, self._stat()
+        size, self._stamp = stat.st_size, stamp_of(stat)
 
         def look(entry_id: str) -> bytes | None:  # an entry refers only to earlier rows
             number = index.find(entry_id)

@@ -248,8 +248,9 @@ def choose(app: App) -> str:
     with app.out.progress("Reading sessions") as progress:
         app.library.catch_up("count", progress=progress)
     listing = app.library.list(Filter(project=app.here, limit=_OFFERED))
+    elsewhere = app.library.list(Filter(limit=0)).total - listing.total
     if not listing.rows:
-        listing = app.library.list(Filter(limit=_OFFERED))
+        listing, elsewhere = app.library.list(Filter(limit=_OFFERED)), 0
         if listing.rows:
             app.out.note("no sessions in this folder; these are the newest of all folders")
     rows = listing.rows
@@ -260,6 +261,9 @@ def choose(app: App) -> str:
     _offer(app, rows)
     if listing.total > len(rows):
         app.out.note(f"… {listing.total - len(rows):,} more. Show: {app.command} ls")
+    if elsewhere:
+        app.out.note(f"… {elsewhere:,} in other folders. Show: {app.command} ls")
+    app.out.hidden(listing.hidden, f"{app.command} ls -A")
     return _answer(rows)
 
 

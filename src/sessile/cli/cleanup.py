@@ -1,15 +1,16 @@
 """Cleanup: disk usage, pruning, the trash, and copies of sessions that their agent is about to delete.
 
 Destructive verbs show what they would do and act only with --apply. Removed files go to the trash of the store, from where
-`undo` restores them; only `trash empty --apply` deletes permanently.
+`undo` restores them; only `trash empty --apply` and `erase`, which asks, delete permanently.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,10 +21,10 @@ from sessile.cli.listing import SOON, say_problem
 from sessile.cli.output import Cell, Column, size_of
 from sessile.core.dates import parse_span
 from sessile.core.visible import visible_line
-from sessile.errors import Ambiguous, Invalid, NotFound, Refused, SessileError
+from sessile.errors import Ambiguous, Invalid, NotFound, Refused, SessileError, SessionNotFound
 from sessile.render.wording import many
 from sessile.storage.filters import Filter
-from sessile.storage.layout import Source
+from sessile.storage.layout import Source, stem_of
 from sessile.storage.trash import Deletion
 from sessile.upkeep.disk import Trashed, disk_usage, empty_trash, plan_empty_trash, trash_contents, undo_last
 from sessile.upkeep.keep import Keeper, Kept, expiring
@@ -37,6 +38,9 @@ from sessile.upkeep.sweep import (
     plan_originals,
 )
 
+if TYPE_CHECKING:
+    from sessile.erase import Erasure
+
 _KINDS = {
     "sessions": "session_bytes",
     "artifacts": "artifacts_bytes",
@@ -45,9 +49,8 @@ _KINDS = {
     "originals": "originals_bytes",
     "kept": "kept_bytes",
     "trash": "trash_bytes",
-    "cache": "cache_bytes",
-    "  catalog": "catalog_bytes",
-    "  indexes": "index_bytes",
+    "catalog": "catalog_bytes",
+    "indexes": "index_bytes",
     "prompt history": "history_bytes",
     "unfinished turns": "turns_bytes",
     "gateway": "gateway_bytes",
@@ -82,6 +85,7 @@ def du_verb(app: App, orphans: bool) -> int:
         app.out.document("du/1", items, store=usage._asdict(), total=usage.total)
         return 0
     rows = [(kind, getattr(usage, member)) for kind, member in _KINDS.items()]
+    rows.append(("other caches", usage.cache_bytes - usage.catalog_bytes - usage.index_bytes))
     rows += [("orphaned blobs", usage.orphan_blob_bytes)] if usage.orphan_blob_bytes is not None else []
     app.out.note(app.tilde(app.store.name), "strong")
     app.out.table(
@@ -416,6 +420,78 @@ def _undo(app: App, number: int) -> Iterator[Deletion]:
                 raise
             app.out.note(f"only {many(count, 'deletion')} undone: the trash is empty")
             return
+
+
+@verb(
+    "sessile erase 6513          show what would be erased, and ask",
+    "sessile erase 6513 --yes    do not ask",
+    name="erase",
+)
+@click.argument("session", type=SESSION)
+@click.option("-y", "--yes", is_flag=True, help="Erase without asking.")
+def erase_verb(app: App, session: str, yes: bool) -> int:
+    """Erase a session of your store for good: nothing can restore it.
+
+    Its journal, drafts and artifacts are removed, copies that were kept when it was changed or deleted, blobs that nothing
+    else uses, its prompts in the history, and what caches and the gateway know about it. A note without content stays.
+    """
+    path = _erasable(app, session)
+    plan = app.library.erase(path)
+    if not app.json:
+        _print_erasure(app, plan)
+    if app.json and not yes:
+        _document_erasure(app, plan)
+        return 0
+    if not yes:
+        if not app.out.is_terminal or not sys.stdin.isatty():
+            hint = "check the plan, then pass --yes"
+            raise Refused("nothing was erased: it was not confirmed", path=plan.path, hint=hint)
+        if not click.confirm(f"Erase {many(len(plan.parts), 'file')} for good?", default=False, err=True):
+            app.out.note("nothing was erased")
+            return 1
+    done = app.library.erase(path, confirm=True)
+    if app.json:
+        _document_erasure(app, done)
+    else:
+        app.out.note(f"erased: {many(len(done.parts), 'file')}, {size_of(done.bytes)}")
+    return 0
+
+
+def _erasable(app: App, session: str) -> str:
+    """Return the path of a session, or its id if it is in the trash."""
+    (address,) = addresses((session,))
+    try:
+        return located(app, address)
+    except SessionNotFound:
+        deleted = {
+            path for item in trash_contents(app.store) for path in item.paths if address.session in stem_of(path)
+        }
+        if len(deleted) != 1:
+            raise
+        return deleted.pop()
+
+
+def _document_erasure(app: App, plan: Erasure) -> None:
+    items = (part._asdict() for part in plan.parts)
+    about = {"id": plan.session_id, "path": plan.path, "bytes": plan.bytes, "prompts": plan.prompts}
+    app.out.document("erase/1", items, **about, shared_blobs=plan.shared_blobs, forks=plan.forks, erased=plan.done)
+
+
+def _print_erasure(app: App, plan: Erasure) -> None:
+    app.out.table(
+        [Column("size", right=True), Column("what"), Column("path", wide=True)],
+        (
+            [Cell(size_of(part.bytes), value=str(part.bytes)), Cell(part.what), Cell(app.tilde(part.path))]
+            for part in plan.parts
+        ),
+    )
+    if plan.prompts:
+        app.out.note(f"{many(plan.prompts, 'prompt')} in the history")
+    if plan.shared_blobs:
+        app.out.note(f"{many(plan.shared_blobs, 'blob')} will stay: other sessions use them")
+    for fork in plan.forks:
+        app.out.note(f"a fork will stay, with copies of its text: {visible_line(app.tilde(fork))}")
+    app.out.note(f"{size_of(plan.bytes)} in all. This cannot be undone.")
 
 
 # -- keep

@@ -22,7 +22,7 @@ from sessile import __version__, errors
 from sessile.agents.registry import AGENTS
 from sessile.cli.main import ALIASES, VERBS
 from sessile.cli.output import Output
-from sessile.errors import InvalidConfig, NotFound, storage_failures
+from sessile.errors import InvalidConfig, NotFound, PermissionRefused, storage_failures
 from sessile.storage.backing import is_database
 from sessile.storage.layout import Source
 
@@ -415,7 +415,11 @@ def load_settings(app: App, named: str | None = None) -> Settings:
     if path is None:
         return Settings(Config(), [], None)
     with storage_failures(path, "read the configuration"), open(path, "rb") as file:
+        owner = os.fstat(file.fileno()).st_uid
         data = file.read()
+    if owner not in (os.geteuid(), 0):  # it names programs to run and places to connect to
+        hint = "copy it, so that you own it, and check what it says"
+        raise PermissionRefused("the configuration belongs to another user", path=path, hint=hint)
     loaded = load_config(data, path)
     return Settings(loaded.config, loaded.unknown, path)
 

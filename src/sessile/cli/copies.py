@@ -169,11 +169,21 @@ def sync_verb(app: App, target: str | None, source: str | None, dry_run: bool) -
         with app.out.progress("Copying sessions") as progress:
             done = list(sync(here, there, preview=dry_run, progress=progress))
             bound = sync_bindings(here, there, preview=dry_run)
+        drafts = [info.id for info in here.list_all() if info.draft]
         if app.json:
-            members = {"source": here.name, "target": there.name, "bindings": bound, "preview": dry_run}
+            members = {
+                "source": here.name,
+                "target": there.name,
+                "bindings": bound,
+                "preview": dry_run,
+                "drafts": drafts,
+            }
             app.out.document("sync/1", map(_described, done), **members)
         else:
             _print_synced(app, done, bound, there.name, dry_run)
+            if drafts:
+                left = many(len(drafts), "draft without an answer is", "drafts without an answer are")
+                app.out.note(f"… {left} not copied. Publish: {app.command} repair {drafts[0]} --apply")
     failed = [each.error for each in done if each.error is not None]
     return failed[0].exit_code if failed else 0
 

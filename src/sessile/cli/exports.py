@@ -166,9 +166,7 @@ def _print_redactions(app: App, export: Export, redact: str) -> None:
         return
     for found in export.report:
         what = "kept" if found.kept else "redacted"
-        app.out.note(
-            f"{what} {found.placeholder} {found.count}× (starts with {found.hint!r}, {found.length} characters)"
-        )
+        app.out.note(f"{what} {found.placeholder} {found.count}× ({found.length} characters)")
     replaced = sum(found.count for found in export.report if not found.kept)
     app.out.note(f"{many(replaced, 'secret')} redacted (best effort): review the file before you share it")
 
@@ -209,7 +207,7 @@ def _report(session: Session, export: Export) -> bytes:
 @click.option("--personal", is_flag=True, help="Include e-mail addresses, home folders and IP addresses.")
 @filters
 def secrets_verb(app: App, sessions: tuple[str, ...], personal: bool, **options: Any) -> int:
-    """Find known kinds of secrets. Only their first characters are printed. Nothing is changed."""
+    """Find known kinds of secrets. No part of them is printed. Nothing is changed."""
     found: list[tuple[str, Redaction]] = []
     skipped = 0
     hidden: Mapping[str, int] = {}
@@ -256,7 +254,7 @@ def _print_findings(app: App, found: Sequence[tuple[str, Redaction]]) -> None:
         Column("session"),
         Column("rule"),
         Column("times", True),
-        Column("starts with"),
+        Column("length", True),
         Column("where", wide=True),
     ]
     short = 8 if app.out.columns else None
@@ -267,7 +265,7 @@ def _print_findings(app: App, found: Sequence[tuple[str, Redaction]]) -> None:
                 Cell(session_id[:short], "id", session_id),
                 Cell(secret.rule, "failed"),
                 Cell(str(secret.count)),
-                Cell(secret.hint + "…"),
+                Cell(str(secret.length)),
                 Cell(", ".join(secret.where[:3]) + (" …" if len(secret.where) > 3 else "")),
             ]
             for session_id, secret in found
@@ -279,7 +277,6 @@ def _described(found: Redaction) -> dict[str, Any]:
     return {
         "rule": found.rule,
         "placeholder": found.placeholder,
-        "begins": found.hint,
         "length": found.length,
         "count": found.count,
         "where": found.where,

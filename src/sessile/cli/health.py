@@ -18,6 +18,7 @@ from sessile.cli.output import Cell, Column, Step
 from sessile.config import Config
 from sessile.core.diagnosis import Problem
 from sessile.core.visible import visible_line
+from sessile.erase import pending
 from sessile.errors import Refused, SessileError
 from sessile.gateway.conversations.doctor import Advice, Patient, examine_conversations
 from sessile.gateway.conversations.inbound import agent_workspace, routing_of
@@ -42,19 +43,20 @@ _GLYPHS = {"damage": "✗", "warning": "!", "note": "·"}
 @click.argument("sessions", type=SESSION, nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All sessions of all agents; print damaged ones only.")
 def check_verb(app: App, sessions: tuple[str, ...], everything: bool) -> int:
-    """Read sessions from end to end and report damage. Indexes are not used, and nothing is written."""
+    """Read sessions from end to end and report damage. Caches are not used, but compared: a wrong one is removed."""
     checker = _Checker(app)
     reports = checker.reports(_paths_of(app, sessions, everything))
     if app.json:
-        left = [advice.where for advice in _leftovers(app)] if everything else []
-        app.out.document("check/1", map(_described, reports), failed=checker.failed, leftovers=left)
+        more = {"leftovers": [advice.where for advice in _leftovers(app)]} if everything else {}
+        app.out.document("check/1", map(_described, reports), failed=checker.failed, **more)
     else:
         for report in reports:
             _print_report(app, report, quiet=everything)
         for advice in _leftovers(app) if everything else ():
             _print(app, advice)
         unread = f", {len(checker.failed):,} unreadable" if checker.failed else ""
-        app.out.note(f"{many(checker.read, 'session')} checked, {checker.damaged:,} damaged{unread}")
+        wrong = f", {many(checker.wrong_caches, 'wrong cache')} removed" if checker.wrong_caches else ""
+        app.out.note(f"{many(checker.read, 'session')} checked, {checker.damaged:,} damaged{unread}{wrong}")
     return checker.code
 
 
@@ -62,7 +64,7 @@ class _Checker:
     """Checks sessions one after the other; an unreadable one is recorded and does not stop it."""
 
     def __init__(self, app: App) -> None:
-        self.read = self.damaged = 0
+        self.read = self.damaged = self.wrong_caches = 0
         self.code = 0
         self.failed: list[dict[str, Any]] = []
         self._app = app
@@ -71,11 +73,12 @@ class _Checker:
         """Yield a report on each readable session."""
         for path in paths:
             try:
-                report = check(self._app.store, path)
+                report = check(self._app.store, path, library=self._app.library)
             except SessileError as error:
                 self._fail(path, error)
                 continue
             self.read += 1
+            self.wrong_caches += _has_wrong_cache(report)
             if not report.ok:
                 self.damaged += 1
                 self.code = max(self.code, DAMAGED)
@@ -102,7 +105,7 @@ def _paths_of(app: App, sessions: tuple[str, ...], everything: bool) -> Iterator
 
 
 def _print_report(app: App, report: Report, *, quiet: bool) -> None:
-    if quiet and report.ok:
+    if quiet and report.ok and not _has_wrong_cache(report):
         return
     app.out.line(visible_line(report.path), "strong")
     app.out.note(f"{many(report.entries, 'entry')}, {report.bytes_accounted:,} of {report.size:,} bytes accounted for")
@@ -122,6 +125,10 @@ def _print_report(app: App, report: Report, *, quiet: bool) -> None:
 def _gaps(report: Report) -> str:
     """Return how many entries have lost the history before them."""
     return f"the history ends at {many(report.gaps, 'entry')} whose parent is missing"
+
+
+def _has_wrong_cache(report: Report) -> bool:
+    return any(problem.kind == "wrong_cache" for problem in report.problems)
 
 
 def _print_problems(app: App, problems: Iterable[Problem]) -> None:
@@ -358,10 +365,15 @@ def _environment(app: App) -> Iterator[Advice]:
         files = f"{source.agent}: {many(total, 'file')} in {app.tilde(source.sessions)}"
         yield Advice("folder", "note", files, source.sessions, "")
     yield from _leftovers(app)
+    for path in pending(app.store):
+        what = f"erasing a session was interrupted; {path} says what is left"
+        yield Advice("erasure", "warning", what, path, "the next command that writes continues; or erase it again")
 
 
 def _leftovers(app: App) -> Iterator[Advice]:
     """Yield the temporary files of dead processes, in the store, its cache and the folders of other agents."""
+    if app.store.database is not None:
+        return  # each name would be a query; `du` counts them
     for left in leftovers(app.store, *(source.sessions for source in app.library.given)):
         what = f"a process died while it wrote {left.path} ({many(left.size, 'byte')})"
         if left.spare:

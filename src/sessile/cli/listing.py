@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -92,7 +92,7 @@ def _moment(app: App, text: str | None) -> datetime | None:
 def chosen(app: App, *, words: Sequence[str] = (), **options: Any) -> Filter:
     """Return the filter for the options of `filters`."""
     since, until = (_moment(app, options[name]) for name in ("since", "until"))
-    has = [name.strip() for name in (options["has"] or "").split(",") if name.strip()]
+    has = tuple(name.strip() for name in (options["has"] or "").split(",") if name.strip())
     project = None if options["project"] is None else project_of(app, options["project"])
     return Filter(
         project=project,
@@ -178,7 +178,9 @@ def ls_verb(
     hidden = {**listing.hidden, **({"beyond_limit": more} if (more := listing.total - len(listing.rows)) else {})}
     if app.json:
         items = (described(app, row, pins) for row, _ in rows)
-        app.out.document("ls/1", items, hidden=hidden, unjudged=listing.unjudged, next=None)
+        app.out.document(
+            "ls/1", items, hidden=hidden, excluded=excluded_by(app, wanted), unjudged=listing.unjudged, next=None
+        )
     else:
         short = _short_ids(app, [row for row, _ in rows])
         cells = ([_cell(app, name, row, depth, short, pins) for name in names] for row, depth in rows)
@@ -189,8 +191,9 @@ def ls_verb(
             app.out.note(f"… {listing.unjudged:,} could not be filtered: not counted yet")
         if rows:
             app.out.hidden(listing.hidden, "-A")
+            say_excluded(app, wanted, options, words)
         else:
-            _widen(app, wanted)
+            _widen(app, wanted, options, words)
         if options["everything"]:
             say_copies(app)
     warn(app)
@@ -218,20 +221,58 @@ def _names(columns: str | None, long: bool, sort: str | None) -> Sequence[str]:
     return names
 
 
-def _widen(app: App, wanted: Filter) -> None:
-    """Print what a wider filter would find, after an empty result."""
-    if not app.library.list(Filter(hide=(), limit=0)).total:
+EXCLUDING = {  # options that narrow a selection, by the name of their value
+    "project": "-p",
+    "agent": "-a",
+    "since": "--since",
+    "until": "--until",
+    "model": "--model",
+    "has": "--has",
+    "named": "--named",
+    "pinned": "--pinned",
+}
+
+
+def given_options(options: Mapping[str, Any]) -> str:
+    """Return the options that narrow the selection, as they are typed."""
+    return " ".join(option for name, option in EXCLUDING.items() if options.get(name))
+
+
+def excluded_by(app: App, wanted: Filter) -> int:
+    """Return how many sessions a filter excludes, without those that it hides."""
+    everything = Filter(hide=wanted.hide, limit=0)
+    if wanted._replace(limit=0, sort=everything.sort) == everything:
+        return 0
+    listing, matching = app.library.list(everything), app.library.list(wanted._replace(limit=0))
+    return max(0, listing.total - matching.total)
+
+
+def say_excluded(app: App, wanted: Filter, options: Mapping[str, Any], words: Sequence[str] = ()) -> None:
+    """Print how many sessions the options exclude, and how to see them."""
+    if excluded := excluded_by(app, wanted):
+        without = " ".join(filter(None, (given_options(options), *words)))
+        app.out.note(f"… {excluded:,} excluded by the options. Show: without {without}")
+
+
+def _widen(app: App, wanted: Filter, options: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Print what a wider filter would find, and how, after an empty result."""
+    everything = app.library.list(Filter(hide=(), limit=0)).total
+    if not everything:
         app.out.note("no sessions yet; run `sessile sources` to see the folders, `sessile demo` to try it out")
         return
     wider = {
-        "in other projects": wanted._replace(project=None) if wanted.project else None,
-        "at other times": wanted._replace(since=None, until=None) if wanted.since or wanted.until else None,
-        "of other agents": wanted._replace(below=None) if wanted.below else None,
-        "among hidden sessions": wanted._replace(hide=()) if wanted.hide else None,
+        "in other projects (without -p)": wanted._replace(project=None) if wanted.project else None,
+        "at other times (without --since, --until)": wanted._replace(since=None, until=None)
+        if wanted.since or wanted.until
+        else None,
+        "of other agents (without -a)": wanted._replace(below=None) if wanted.below else None,
+        "among hidden sessions (-A)": wanted._replace(hide=()) if wanted.hide else None,
     }
     found = {where: app.library.list(question).total for where, question in wider.items() if question is not None}
     elsewhere = ", ".join(f"{count} {where}" for where, count in found.items() if count)
-    app.out.note(f"no session matches; {elsewhere}" if elsewhere else "no session matches")
+    without = " ".join(filter(None, (given_options(options), *words)))
+    rest = f"{many(everything, 'session')} in total (ls -A)" if without else ""
+    app.out.note("; ".join(filter(None, ("no session matches", elsewhere or rest))))
 
 
 def _nested(rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, int]]:

@@ -55,6 +55,7 @@ VERBS = {
         "prune": ("cleanup", "Move old sessions to the trash; shows them first."),
         "trash": ("cleanup", "List, restore or empty the trash."),
         "undo": ("cleanup", "Undo the last deletion."),
+        "erase": ("cleanup", "Erase a session for good, with everything made from it."),
         "check": ("health", "Read sessions from end to end and report damage."),
         "repair": ("health", "Repair a damaged session; the original file is kept."),
         "doctor": ("health", "Find problems and suggest fixes."),

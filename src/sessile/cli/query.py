@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import click
 
+from sessile.agents.reader import agent_of
+from sessile.agents.registry import AGENTS
 from sessile.cli.command import App, verb
-from sessile.cli.listing import chosen, filters, marked_title
+from sessile.cli.listing import chosen, filters, given_options, marked_title
 from sessile.cli.output import Cell, Column
 from sessile.core.visible import cut, visible_line, width
 from sessile.core.words import FEW, FIELDS, INDEXED, NOT_INDEXED, Excerpt, Field, Query, Span, excerpt, marked, passages
@@ -18,10 +20,13 @@ from sessile.errors import Invalid, SessileError
 from sessile.render.styled import Line, clipped
 from sessile.render.styled import Span as Piece
 from sessile.render.wording import many
+from sessile.storage.base import NATIVE
 from sessile.storage.catalog_rows import SessionRow
+from sessile.storage.catch_up import Enough
 from sessile.storage.filters import Filter
 from sessile.storage.history import HistoryEntry, HistoryStorage
-from sessile.storage.search import Needle
+from sessile.storage.search import Needle, WordNeedle, scan_file
+from sessile.storage.session_bytes import files_below
 
 _INDEX_TIME = (
     3.0  # seconds for indexing new sessions at a terminal; the rest is read directly, and indexed another time
@@ -37,8 +42,6 @@ _WORDS = {
     "other": "other data (system prompts, custom entries, details)",
 }
 _SHORT = _WORDS | {"other": "other data"}
-_EXCLUDING = {"project": "-p", "agent": "-a", "model": "--model", "has": "--has", "named": "--named"}
-_EXCLUDING |= {"pinned": "--pinned", "since": "--since", "until": "--until"}
 _MOST_NOTICES = 3  # files that could not be read; more are only counted
 
 
@@ -111,6 +114,8 @@ def search_verb(
     shown = list(_printed(app, islice(hits, limit + 1), limit) if jsonl else islice(hits, limit + 1))
     more, shown = len(shown) > limit, shown[:limit]
     hidden = searching.hidden(shown)
+    is_empty = not shown and not searching.titles
+    trash = searching.count_trash(by_words, regex) if is_empty and (not by_words or Query(text).terms) else 0
     if app.json and not jsonl:
         app.out.document(
             "search/1",
@@ -121,6 +126,7 @@ def search_verb(
             unscanned=searching.unscanned,
             excluded=searching.excluded,
             unread=searching.pending,
+            trash=trash,
             notices=searching.notices(),
         )
     elif only_ids:
@@ -130,11 +136,12 @@ def search_verb(
         _print(app, shown, searching.titles, text if around is not None else None, around or 0)
     for notice in searching.notices():
         app.out.note(f"note: {notice}")
-    is_empty = not shown and not searching.titles
     if is_empty:
         app.out.note("nothing found" if where is None else f"nothing found in {_listed(fields or ())}")
     if not app.json:
         _print_rest(app, searching, hidden, limit if more else None, unindexed, options)
+        if trash:
+            app.out.note(f"+{trash:,} in deleted sessions. Show: {app.command} trash")
     return 1 if is_empty else 0
 
 
@@ -176,6 +183,7 @@ class _Search:
         self._wanted = wanted
         self._limit = limit
         self._matches: dict[str, int] = {}
+        self._ignored: list[str] = []
         self._notices: list[str] = []
 
     def words(self, limit: int) -> Iterator[_Hit]:
@@ -186,7 +194,7 @@ class _Search:
             )
         self.titles, self.pending, self._matches = found.titles, found.pending, found.matches
         self.unscanned, self.excluded = found.unscanned, found.excluded
-        self._notices += [f"ignored {part!r}, which is not a word; use -F" for part in found.ignored]
+        self._ignored = [f"ignored {part!r}, which is not a word; use -F" for part in found.ignored]
         self._notices += found.problems
         yield from (_Hit(*hit) for hit in found.hits)
 
@@ -219,6 +227,21 @@ class _Search:
         found = library.scan_rows(rows, needle, fields=FIELDS, notices=[], deadline=deadline)
         self.excluded = sum(1 for _ in found)
 
+    def count_trash(self, by_words: bool, regex: bool) -> int:
+        """Count the hits in deleted sessions, for a limited time."""
+        fs, deadline, found = self._app.store.fs, time.monotonic() + _EXCLUDED_TIME, 0
+        needle = WordNeedle(Query(self._text)) if by_words else Needle(self._text, regex=regex)
+        try:
+            for path, _ in files_below(fs, self._app.store.layout.trash):
+                agent = agent_of(fs, path)
+                name = NATIVE if agent is None else agent.name
+                found += sum(
+                    1 for _ in scan_file(fs, path, needle, AGENTS, fields=FIELDS, name=name, deadline=deadline)
+                )
+        except (Enough, SessileError, OSError):
+            pass  # it is a hint
+        return found
+
     def _narrowed(self) -> Filter | None:
         """Return the filter, or `None` if it matches all sessions, which is faster."""
         return None if self._wanted == Filter(hide=()) else self._wanted
@@ -242,7 +265,7 @@ class _Search:
         if count:
             sessions = many(count, "session has", "sessions have")
             notices = [*notices, f"{sessions} unreadable lines, which were not searched – {doctor}"]
-        return notices
+        return [*self._ignored, *notices]
 
 
 def _print_rest(
@@ -258,7 +281,7 @@ def _print_rest(
     elif searching.unscanned and not any(field in hidden for field in NOT_INDEXED):
         app.out.note(f"… not all {_listed(NOT_INDEXED)} were read. Show: --in {','.join(NOT_INDEXED)}")
     if searching.excluded:
-        given = " ".join(option for name, option in _EXCLUDING.items() if options.get(name))
+        given = given_options(options)
         app.out.note(f"+{searching.excluded:,} in sessions that the options exclude. Show: without {given}")
     if searching.pending:
         pending = many(searching.pending, "session was", "sessions were")
@@ -408,24 +431,26 @@ def history_verb(app: App, words: tuple[str, ...], limit: int) -> int:
     for source in app.library.sources:
         try:
             with HistoryStorage(f"{source.root}/history.db", readonly=True) as history:
-                entries = history.search(" ".join(words), limit) if words else history.get_recent(limit)
+                entries = history.search(" ".join(words), limit + 1) if words else history.get_recent(limit + 1)
         except SessileError as error:
             app.out.note(f"note: {error}")
             continue
         found += [(entry, source.agent) for entry in entries]
     found.sort(key=lambda item: item[0].created_at, reverse=True)
-    found = found[:limit]
+    more, found = len(found) > limit, found[:limit]
     if app.json:
         items = (
             {"prompt": entry.prompt, "cwd": entry.cwd, "agent": agent, "created": app.out.iso(_milliseconds(entry))}
             for entry, agent in found
         )
-        app.out.document("history/1", items)
+        app.out.document("history/1", items, more=more)
     else:
         columns = [Column("when", right=True), Column("agent"), Column("prompt", wide=True)]
         app.out.table(columns, ([app.out.moment(_milliseconds(e)), Cell(agent), Cell(e.prompt)] for e, agent in found))
         if not found:
             app.out.note("no prompt matches" if words else "the history is empty")
+        elif more:
+            app.out.note(f"… more than {limit} prompts. Show: -n {min(1000, limit * 5)}")
     return 0 if found else 1
 
 

@@ -28,6 +28,7 @@ from sessile.cli.arguments import other_worktrees
 from sessile.cli.command import App, Settings, load_settings, verb, warn_of_unknown
 from sessile.cli.listing import project_of
 from sessile.cli.output import Output, write_file
+from sessile.core.redact import Redactor
 from sessile.demo.corpus import bind_demo
 from sessile.errors import Invalid, Unsupported
 from sessile.gateway.conversations.presence import Presence
@@ -173,7 +174,7 @@ def _logging(out: Output) -> Iterator[None]:
 
 
 class _Notes(logging.Handler):
-    """Prints log records as notes, with control characters escaped.
+    """Prints log records as notes, with control characters escaped and secrets replaced.
 
     A thread prints them, because nobody may read stderr: if it is a full pipe, records are dropped and requests go on.
     """
@@ -204,7 +205,7 @@ class _Notes(logging.Handler):
 
     def _print(self) -> None:
         while (text := self._waiting.get()) is not None:
-            self._note(text)
+            self._note(Redactor().redact(text))
             if self._dropped and self._waiting.empty():
                 dropped, self._dropped = self._dropped, 0
                 self._note(f"warning: {dropped} log records were dropped, because stderr was not read")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
 from typing import Any
 
 import click
 
 from sessile.cli.command import App, verb
-from sessile.cli.listing import catch_up, chosen, filters
+from sessile.cli.listing import catch_up, chosen, excluded_by, filters, say_excluded
 from sessile.cli.output import Cell, Column, money
 from sessile.core import statistics
 from sessile.core.statistics import StatRow, Table, Usage
@@ -57,16 +57,19 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
             (row._asdict() for row in rows),
             total=total._asdict(),
             hidden=dict(usage.hidden),
+            excluded=excluded_by(app, wanted),
             uncounted=usage.uncounted,
             undated=result.undated,
         )
         return 0
     if as_csv:
         _print_csv(rows)
+        _print_left_out(app, usage, wanted, options)
         return 0
     if not rows:
         found = app.library.list(Filter(hide=(), limit=0)).total
         app.out.note("nothing to count" + (f" in the selection; {many(found, 'session')} in total" if found else ""))
+        _print_left_out(app, usage, wanted, options)
         return 1
     if table == "tools":
         columns = [Column("tool", wide=True), Column("calls", True), Column("failures", True), Column("sessions", True)]
@@ -81,9 +84,7 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
         ]
         cells = [*map(_spent, rows), _spent(total, rows)]
     app.out.table(columns, cells)
-    app.out.hidden(usage.hidden, "-A")
-    if usage.uncounted:
-        app.out.note(f"{many(usage.uncounted, 'session is', 'sessions are')} not counted yet and not included")
+    _print_left_out(app, usage, wanted, options)
     if total.unpriced and table != "tools":
         unpriced = f"{total.unpriced:,} of {many(total.answers or 0, 'answer')}"
         app.out.note(f"{unpriced} {'has' if total.unpriced == 1 else 'have'} no known price: the cost is a lower bound")
@@ -91,6 +92,18 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
         undated = many(result.undated, "answer without a time is", "answers without a time are")
         app.out.note(f"{undated} not included")
     return 0
+
+
+def _print_left_out(app: App, usage: Usage, wanted: Filter, options: Mapping[str, Any]) -> None:
+    """Print which sessions are not included."""
+    if usage.hidden:
+        imported = many(
+            sum(usage.hidden.values()), "original of an imported session is", "originals of imported sessions are"
+        )
+        app.out.note(f"… {imported} not counted twice")
+    if usage.uncounted:
+        app.out.note(f"{many(usage.uncounted, 'session is', 'sessions are')} not counted yet and not included")
+    say_excluded(app, wanted, options)
 
 
 def _cached(row: StatRow) -> int | None:
@@ -137,4 +150,11 @@ def _print_csv(rows: Sequence[StatRow]) -> None:
     for number, row in enumerate(rows):
         if not number:
             writer.writerow(row._fields)
-        writer.writerow("" if value is None else value for value in row)
+        writer.writerow(_csv_cell(value) for value in row)
+
+
+def _csv_cell(value: str | float | None) -> str | float:
+    """A cell as a spreadsheet shows it: a name that looks like a formula gets a quote, so that it is not run."""
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return "" if value is None else value

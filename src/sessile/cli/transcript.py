@@ -20,6 +20,7 @@ from sessile.core.digest import Digest
 from sessile.core.entries import Entry
 from sessile.core.visible import visible_line
 from sessile.errors import EntryNotFound, Invalid, SessionNotFound
+from sessile.export import Export, share_redactor
 from sessile.library import SubAgent, agent_files, sub_agents
 from sessile.render.comparison import By, Side, compare, compare_lines
 from sessile.render.outline import Only
@@ -42,6 +43,7 @@ _POLL = 0.25  # seconds between two reads of a followed session
     "sessile show webhook@tests-green      another branch, by label or entry id",
     "sessile show webhook --agents         its sub-agents; read one: sessile show webhook/agent-a1",
     "sessile show @last --follow           follow the latest session",
+    "sessile show webhook --redact         with secrets replaced, for a shared screen",
     name="show",
 )
 @click.argument("session", type=SESSION, default="@here")
@@ -54,6 +56,7 @@ _POLL = 0.25  # seconds between two reads of a followed session
 @click.option("--agents", is_flag=True, help="List the sub-agents of the session instead.")
 @click.option("--raw", is_flag=True, help="Print the lines of the file as they are; not to a terminal.")
 @click.option("--jsonl", is_flag=True, help="Print each entry as a JSON line.")
+@click.option("--redact", is_flag=True, help="Replace known kinds of secrets by placeholders.")
 def show_verb(
     app: App,
     session: str,
@@ -66,6 +69,7 @@ def show_verb(
     agents: bool,
     raw: bool,
     jsonl: bool,
+    redact: bool,
 ) -> int:
     """Read a session. Entries and lines that the depth hides are counted.
 
@@ -77,8 +81,11 @@ def show_verb(
         raise Invalid(
             "--raw cannot be used at a terminal: control characters are not escaped", hint="redirect it to a file"
         )
+    if raw and redact:
+        raise Invalid("--raw prints the bytes of the file, so it cannot be used with --redact", hint="use --jsonl")
     with opened(app, session, branch=None if branch == "all" else branch) as named:
-        follower = _Follower(app, named.session, depth, jsonl) if follow else None
+        hiding = _Hiding(named.session if redact else None)
+        follower = _Follower(app, named.session, depth, jsonl, hiding) if follow else None
         entries = _part(named, branch == "all", first, last or named.entry, tail)
         if follower:
             entries = follower.remember(entries)
@@ -87,17 +94,17 @@ def show_verb(
         elif app.json and not jsonl:
             app.out.document(
                 "show/1",
-                (dict(entry) for entry in entries),
+                map(hiding.entry, entries),
                 id=named.session.id,
-                path=named.session.path,
+                path=hiding.value(named.session.path),
                 leaf=named.leaf or named.session.leaf_id,
-                gaps=named.session.get_gaps(),
+                gaps=hiding.value(named.session.get_gaps()),
             )
         elif jsonl:
             for entry in entries:
-                app.out.record("show.entry/1", {"entry": dict(entry)})
+                app.out.record("show.entry/1", {"entry": hiding.entry(entry)})
         else:
-            app.out.page(_transcript(app, named.session, entries, depth))
+            app.out.page(_transcript(app, named.session, entries, depth, hiding))
         if follower:
             follower.run()
         return damage(app, named.session)
@@ -126,18 +133,36 @@ def _position(named: Named, everything: bool, name: str) -> int:
     return found
 
 
-def _transcript(app: App, session: Session, entries: Iterable[Mapping[str, Any]], depth: Depth) -> Iterator[Line]:
-    gaps = [Gap(*gap) for gap in session.get_gaps()]
-    yield (Span(name_of(session), "strong"), Span(f"  {visible_line(session.id)}  {visible_line(session.cwd)}", "dim"))
+class _Hiding:
+    """Replaces secrets in what is printed. It reads the session first: some are only known by another entry."""
+
+    def __init__(self, session: Session | None) -> None:
+        self._redactor = None if session is None else share_redactor()
+        if session is not None:
+            Export(session, redactor=self._redactor)
+
+    def entry(self, entry: Entry) -> Mapping[str, Any]:
+        """Return an entry for printing."""
+        return self.value(dict(entry))
+
+    def value(self, value: Any) -> Any:
+        """Return a text or a JSON value for printing."""
+        return value if self._redactor is None else self._redactor.redact_value(value)
+
+
+def _transcript(app: App, session: Session, entries: Iterable[Entry], depth: Depth, hiding: _Hiding) -> Iterator[Line]:
+    gaps = [Gap(after, hiding.value(message)) for after, message in session.get_gaps()]
+    place = f"  {visible_line(session.id)}  {visible_line(hiding.value(session.cwd))}"
+    yield (Span(hiding.value(name_of(session)), "strong"), Span(place, "dim"))
     agents = sum(1 for _ in agent_files(app.store, session.path))
     if agents:
         yield (Span(f"{many(agents, 'sub-agent')}. Show: --agents", "dim"),)
     yield ()
     yield from transcript_lines(
-        show_all(entries),
+        show_all(map(hiding.entry, entries)),
         depth,
         app.out.columns,
-        session.get_labels(),
+        hiding.value(session.get_labels()),
         gaps,
         plain_words=app.out.plain,
         when=when(app),
@@ -154,8 +179,9 @@ def _print_raw(entries: Iterable[Any]) -> None:
 class _Follower:
     """Prints entries that are appended to a session, on any branch."""
 
-    def __init__(self, app: App, session: Session, depth: Depth, jsonl: bool) -> None:
+    def __init__(self, app: App, session: Session, depth: Depth, jsonl: bool, hiding: _Hiding) -> None:
         self._app = app
+        self._hiding = hiding
         self._session = session
         self._depth: Depth = depth
         self._jsonl = jsonl
@@ -179,10 +205,10 @@ class _Follower:
             self._shown.clear()
             if self._jsonl:
                 for entry in new:
-                    out.record("show.entry/1", {"entry": dict(entry)})
+                    out.record("show.entry/1", {"entry": self._hiding.entry(entry)})
             elif new:
-                labels = self._session.get_labels()
-                shown = show_all(new)
+                labels = self._hiding.value(self._session.get_labels())
+                shown = show_all(map(self._hiding.entry, new))
                 out.lines(
                     transcript_lines(
                         shown,

@@ -45,6 +45,9 @@ def welcome(app: App) -> None:
     if app.out.is_terminal:
         app.out.line()
         print_newest(app, _NEWEST)
+        if listing.total > _NEWEST:
+            app.out.note(f"… {listing.total - _NEWEST:,} more. Show: {app.command} ls")
+        app.out.hidden({name: count for name, count in listing.hidden.items() if name != "unreadable"}, "ls -A")
         app.out.note("")
         app.out.note(f"{app.command} show ID · tree ID · search WORDS · resume ID · stats · help")
     else:

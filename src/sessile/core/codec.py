@@ -2,18 +2,22 @@
 
 Rules:
 - No spaces, non-ASCII characters unescaped, lone surrogates escaped, whole floats without `.0`. No value produces a raw newline.
-- NaN, infinity and values nested too deeply are refused.
+- What is encoded comes back equal. A tuple comes back as a list, and an instance of a subclass of `str`, `int` or `float` as the
+  text or number that it equals. Everything else is refused by its path: bytes, sets, dates, names that are not strings, NaN and
+  infinity, values nested too deeply.
 - Input that msgspec refuses but JavaScript accepts (lone surrogates, huge integers, bytes that are not UTF-8) goes through the
   standard library, so the fast and the exact way return the same result.
 
 `plain` copies a value before it is encoded. The copy equals what decoding the line returns, so it can be shown without decoding
-the line again, and later changes of the caller's value have no effect on it. The same walk notes what needs special handling.
+the line again, and later changes of the caller's value have no effect on it. The same walk refuses what cannot be stored, and
+notes what needs special handling.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,36 +38,37 @@ _WHOLE = 1e21  # JavaScript writes larger whole numbers with an exponent
 
 
 class Plain(NamedTuple):
-    """A copy of a value; whether decoding its line returns exactly that; whether parts may be too large for a line."""
+    """A copy of a value, which decoding its line returns, and whether parts may be too large for a line."""
 
     value: Any
-    exact: bool
     large: bool
 
 
 def plain(value: Any) -> Plain:
-    """Copy a value for encoding."""
+    """Copy a value for encoding. Raise `InvalidEntry` if decoding the line would not return an equal value."""
     walk = _Walk()
-    return Plain(walk.copy(value, 0), walk.exact, walk.large)
+    try:
+        return Plain(walk.copy(value, 0), walk.large)
+    except _Refused:
+        raise _refusal(value) from None
 
 
 class _Walk:
-    __slots__ = ("exact", "large")
+    __slots__ = ("large",)
 
     def __init__(self) -> None:
-        self.exact = True
         self.large = False
 
     def copy(self, value: Any, depth: int) -> Any:
-        if isinstance(value, dict):
-            return self._object(value, depth)
-        if isinstance(value, list | tuple):
-            return self._array(value, depth)
         if type(value) is float:
             return _number(value)
-        # Other types that msgspec can encode are decoded as something else: a date as text, an enum as its value.
-        self.exact = self.exact and (value is None or type(value) in (str, int, bool))
-        return value
+        if isinstance(value, dict):
+            return self._object(value, depth)
+        if isinstance(value, list) or type(value) is tuple:
+            return self._array(value, depth)
+        if value is None or type(value) in _EXACT:
+            return value
+        return self._base_value(value)
 
     def _object(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         if depth > MAX_DEPTH:
@@ -73,7 +78,9 @@ class _Walk:
         copy = {}
         for key, item in value.items():
             if type(key) is not str:
-                self._unusual(key)
+                if not isinstance(key, str):
+                    raise _Refused
+                key = str.__str__(key)
             kind = type(item)
             if kind is str:
                 if len(item) > _SURELY_SHORT or (key == "data" and len(item) >= MIN_IMAGE):
@@ -102,15 +109,73 @@ class _Walk:
             copy.append(item)
         return copy
 
-    def _unusual(self, key: object) -> None:
-        self.exact = False
-        if not isinstance(key, str | int | float):
-            raise InvalidEntry(f"invalid member name of type {type(key).__name__}: names must be strings")
+    def _base_value(self, value: Any) -> Any:
+        """The text or number in an instance of a subclass, such as a member of a `StrEnum`, which equals it."""
+        if isinstance(value, str):
+            text = str.__str__(value)
+            self.large = self.large or len(text) > _SURELY_SHORT
+            return text
+        if isinstance(value, int):
+            return int.__index__(value)
+        if isinstance(value, float):
+            return _number(float.__float__(value))
+        raise _Refused
+
+
+class _Refused(Exception):
+    """The value has a part that JSON does not have. Where it is costs a second walk, which only a refusal pays."""
+
+
+_EXACT = frozenset((str, int, bool))
+_INSTEAD = {
+    "bytes": "use base64 text, or store it as a blob or an artifact",
+    "bytearray": "use base64 text, or store it as a blob or an artifact",
+    "memoryview": "use base64 text, or store it as a blob or an artifact",
+    "set": "use a list",
+    "frozenset": "use a list",
+    "datetime": "use isoformat()",
+    "date": "use isoformat()",
+    "time": "use isoformat()",
+    "Decimal": "use str() or float()",
+    "UUID": "use str()",
+    "ndarray": "use tolist()",
+}
+
+
+def _refusal(value: Any) -> InvalidEntry:
+    """The error for a value that was refused: it names the first member that cannot be stored."""
+    place, found, is_name = next(_refused_parts(value, ""))
+    kind = type(found).__name__
+    where = f"{place}: " if place else ""
+    if is_name:
+        return InvalidEntry(f"{where}invalid member name {found!r:.80} of type {kind}", hint="names must be strings")
+    if isinstance(found, float):
+        return InvalidEntry(f"{where}{found!r} cannot be written as JSON", hint="use None or text")
+    hint = _INSTEAD.get(kind, "use values that JSON has: dict, list, str, int, float, bool and None")
+    return InvalidEntry(f"{where}a value of type {kind} cannot be stored", hint=hint)
+
+
+def _refused_parts(value: Any, place: str) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the parts that are refused: the path of each, the part, and whether it is the name of a member."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(key, str):
+                yield from _refused_parts(item, f"{place}.{key:.80}" if place else f"{key:.80}")
+            else:
+                yield place, key, True
+    elif isinstance(value, list) or type(value) is tuple:
+        for number, item in enumerate(value):
+            yield from _refused_parts(item, f"{place}[{number}]")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            yield place, value, False
+    elif value is not None and not isinstance(value, str | int):
+        yield place, value, False
 
 
 def _number(value: float) -> int | float:
     if not math.isfinite(value):
-        raise InvalidEntry("NaN and infinity cannot be written as JSON")
+        raise _Refused
     return int(value) if value.is_integer() and abs(value) < _WHOLE else value
 
 

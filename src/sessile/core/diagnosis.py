@@ -121,6 +121,8 @@ TROUBLES: dict[str, Trouble] = {
     "draft": Trouble("note", "published under its final name"),
     "second_draft": Trouble("warning"),
     "permissions": Trouble("warning"),
+    # beside the file
+    "wrong_cache": Trouble("warning"),
 }
 
 UNREADABLE = frozenset({"torn_tail", "nul_run", "not_json", "bad_utf8", "bom", "too_long"})
@@ -141,6 +143,7 @@ REASONS: dict[str, str] = {
     "old_version": "stays: opening the session for writing migrates it",
     "second_draft": "stays: read both files, then move the one that you do not need to another folder",
     "permissions": "stays: change the permissions of the file",
+    "wrong_cache": "the session is not concerned; a check has already removed the wrong part of the cache",
 }
 """Why a repair changes nothing."""
 

@@ -3,10 +3,12 @@
 Rules:
 - The same secret gets the same placeholder throughout one `Redactor`, such as `[REDACTED:anthropic-key#1]`, so the
   conversation stays readable.
+- A text is searched as it is and as its readers see it: without colours, with escapes decoded, with wrapped words joined,
+  and in base64 and hexadecimal (`core/decoded.py`). What is found there is replaced where it is written.
 - Redacted text is scanned again until nothing is found. A text that does not settle is hidden as a whole.
-- Only text changes: objects keep their members, lists their items, numbers their values. Images and signatures are left
-  alone, because a changed byte breaks them and they cannot contain readable secrets.
-- The report contains rule, place and count, never the secret.
+- Only text changes: objects keep their members, lists their items, numbers their values. Images stay valid: the parts that
+  describe them are searched, and one with a secret is removed. Signatures are left alone, because a changed one is refused.
+- The report contains rule, place, length and count, and no part of the secret.
 
 The time is proportional to the length of the text: a pattern is tried only where its literal occurs. Redaction is a best
 effort based on the table of shapes; it does not check whether a key is valid.
@@ -15,15 +17,17 @@ effort based on the table of shapes; it does not check whether a key is valid.
 from __future__ import annotations
 
 import re
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from sessile.core.secret_shapes import RULES, SECRET, WORD, Rule, random_looking, strong_password
-from sessile.core.visible import uncoloured
+from sessile.core.decoded import BREAK, JPEG, PNG, View, clear, compressed_texts, encodings, joined, notes, replaced
+from sessile.core.secret_shapes import RULES, SECRET, Rule, fill, random_looking, strong_password
 from sessile.errors import TooLarge
 
 MAX_PLACES = 100  # places that a report lists for one secret; `count` counts them all
@@ -35,9 +39,18 @@ _SHORTEST = 8  # characters of the shortest secret or address
 _SHORT = 400  # characters
 _LONGEST_VALUE = 8192  # characters; a longer value is prose, whatever its name
 
+_DEPTH = 2  # encodings inside of each other
+_LAYERS = 4  # of colours and escapes
+_INNER_LAYERS = 2  # the same in an encoding
+
 # Base64 that is long enough to be an image or a signature, and longer than any key.
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=\r\n]{256,}|[A-Za-z0-9_=-]{256,}")
-_DATA_URL = re.compile(r"data:[\w.+/-]{1,128}(?:;[\w.+=-]{1,64}){0,4};base64,[A-Za-z0-9+/=_-]*")
+_ENCODED = re.compile(r"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBER)[A-Za-z0-9+/=\r\n]+|[A-Za-z0-9+/=\r\n]{256,}")
+_DATA_URL = re.compile(r"(data:[\w.+/-]{1,128}(?:;[\w.+=-]{1,64}){0,4};base64,)([A-Za-z0-9+/=\r\n]*)")
+_NO_BASE64 = re.compile(r"[=\r\n]+")
+_VARIED = 40  # different characters among the first 256 of a signature
+_SIGNED = frozenset(("thinking", "reasoning", "redacted_thinking", "redactedThinking", "text", "toolCall", "tool_use"))
+_SIGNED_MEMBERS = frozenset(("thinking", "thought", "text", "functionCall", "function_call", "summary"))
 _SIGNATURES = frozenset(
     ("signature", "thinkingSignature", "thoughtSignature", "textSignature", "thought_signature", "encrypted_content")
 )
@@ -47,8 +60,26 @@ _MEDIA_MEMBERS = frozenset(("mimeType", "mime_type", "media_type", "mediaType"))
 # The search for a literal stops at one of its characters: one shared with other literals, or a rare one.
 _STOPS = "./_-wk"  # from worst to best
 _COMMON = " etaoinsrlcdupmfhg,()=\"':y\nbv01[]2TESx"
-_INSIDE = r"[g-loqsu-zG-Z_-]"  # no word starts after one of these; the patterns check the rest
 _NAME_ENDS = r"(?=[\w.-]{0,48}+[\\\"'`\] \t:=])"
+_JUDGED = 64  # characters behind a match that help to judge it
+_LEAD = 96  # characters before a literal that a pattern may look at
+
+# A line that may go on with the rest of a literal: `gh` at the end of a line, `p_…` at the start of the next.
+_SEAMS = tuple(
+    (
+        sign,
+        re.compile(
+            rf"{mark}(?<=[\w\\\"'`= \r-]{mark})[ \t>|\#*]*+(?:[0-9]{{1,6}}[\t?|:][ \t]*+)?[\"'`]?"
+            r"(?P<head>[A-Za-z0-9]{0,9}[-_.:/](?=[\w-]{12})|[A-Za-z0-9]{1,5}(?=[A-Za-z0-9]{10}))"
+        ),
+    )
+    for sign, mark in (("\n", r"\n"), ("\\n", r"\\n"))
+)
+_WORD = re.compile(r"[\w-]*+", re.ASCII)
+_BREAKS = re.compile(BREAK)
+_SIGNS = frozenset("#$%!^*@?~+/")
+# What a wrapped secret goes on with: not a name in front of a value, nor a call.
+_MORE = re.compile(rf"{BREAK}(?P<more>(?!--)[^\s\"'`\\<>,;&|()\[\]{{}}=:]{{4,}}+={{0,2}})(?![=:(\[{{])")
 
 
 class Secret(NamedTuple):
@@ -60,11 +91,10 @@ class Secret(NamedTuple):
 
 
 class Redaction(msgspec.Struct, frozen=True):
-    """What a report says about one secret: its start (`hint`), its length, how often and where it was found."""
+    """What a report says about one secret: its length, how often and where it was found. No part of it is shown."""
 
     rule: str
     placeholder: str
-    hint: str
     length: int
     count: int
     where: tuple[str, ...]
@@ -93,26 +123,46 @@ def find_secrets(text: str, *, name: str = "", groups: Iterable[str] = (SECRET,)
             print(secret.rule, secret.start, secret.end)
         ```
     """
-    return _merged(_hits(text, name, frozenset(groups)))
+    return _merged(_hits(text, name, frozenset(groups), {}))
 
 
 _Hit = tuple[int, int, int, str]  # start, the row of the rule, end, its name
 
 
-def _hits(text: str, name: str, groups: frozenset[str]) -> list[_Hit]:
-    if len(text) < _SHORTEST:
-        return []
-    hits = list(_search(text, groups))
-    if "\x1b" in text:  # colours may split a key that people see as one
-        plain, place = uncoloured(text)
-        hits += ((place(start), rank, place(end - 1) + 1, rule) for start, rank, end, rule in _search(plain, groups))
+def _hits(text: str, name: str, groups: frozenset[str], known: Mapping[str, _Known]) -> list[_Hit]:
+    hits = list(_views(text, groups, known, _DEPTH, _LAYERS))
     if name and len(text) <= _LONGEST_VALUE and _names_secret(name):
         lead = len(name) + 2
-        for start, rank, end, rule in _search(f'{name}="{text}"', groups):
+        for start, rank, end, rule in _views(f'{name}="{text}"', groups, {}, 0, _LAYERS):
             start, end = max(start - lead, 0), min(end - lead, len(text))
             if start < end:
                 hits.append((start, rank, end, rule))
     return hits
+
+
+def _views(text: str, groups: frozenset[str], known: Mapping[str, _Known], depth: int, layers: int) -> Iterator[_Hit]:
+    """Yield the hits in a text and in its decoded views, by their places in the text."""
+    if len(text) >= _SHORTEST:
+        yield from _search(text, groups)
+    for word, (rule, pattern) in known.items():
+        if word in text:
+            yield from ((match.start(), len(RULES), match.end(), rule) for match in pattern.finditer(text))
+    if len(text) < _SHORTEST:
+        return
+    cleared = False
+    if layers:
+        for view in clear(text):
+            cleared = True
+            yield from _placed(view, _views(view.text, groups, known, depth, layers - 1))
+    if depth and not (cleared and layers < _INNER_LAYERS):
+        for view in encodings(text):
+            yield from _placed(view, _views(view.text, groups, known, depth - 1, _INNER_LAYERS))
+
+
+def _placed(view: View, hits: Iterable[_Hit]) -> Iterator[_Hit]:
+    for start, rank, end, rule in hits:
+        start, end = view.span(start, end)
+        yield start, rank, end, rule
 
 
 def _merged(hits: list[_Hit]) -> list[Secret]:
@@ -142,11 +192,10 @@ class _Row(NamedTuple):
     rule: Rule
     pattern: re.Pattern[str]
     before: re.Pattern[str] | None
-
-    @property
-    def in_word(self) -> bool:
-        """Whether the rule requires the start of a word."""
-        return self.rule.pattern.startswith(WORD)
+    near: re.Pattern[str]  # the part of the tail that helps to judge the secret
+    tail: re.Pattern[str]
+    length: int  # of a whole secret: a shorter one may go on in the next line
+    named: bool  # recognized by its name
 
     def hit(self, text: str, match: re.Match[str]) -> _Hit | None:
         start, end = match.span("secret" if "secret" in self.pattern.groupindex else 0)
@@ -155,9 +204,82 @@ class _Row(NamedTuple):
             if lead is None:
                 return None
             start = lead.start()
-        if self.rule.accept is not None and not self.rule.accept(text[start:end]):
+        if self.rule.accept is not None and not self.rule.accept(text[start : _end(self.near, text, end)]):
             return None
-        return start, self.rank, end, self.rule.name
+        return start, self.rank, _end(self.tail, text, end), self.rule.name
+
+    def at(self, text: str, place: int, lines: _Lines) -> tuple[_Hit | None, int]:
+        """Return the hit at a place, and the end of the text that need not be tried again."""
+        match = self.pattern.match(text, place)
+        hit = None if match is None else self.hit(text, match)
+        if hit is not None:
+            start, rank, end, name = hit
+            end = self._continued(text, start, end)
+            return (start, rank, end, name), end
+        if self.rule.group == SECRET and self.rule.wraps:
+            hit = self.wrapped(text, place, lines)
+            if hit is not None:
+                return hit, hit[2]
+        if self.rule.once:
+            return None, max(0 if match is None else match.end(), _end(_WORD, text, place))
+        return None, 0
+
+    def wrapped(self, text: str, place: int, lines: _Lines) -> _Hit | None:
+        """Return the hit of a secret that goes on in the next line."""
+        for view in lines.joined(text, place, self.named):
+            match = self.pattern.match(view.text, place - max(place - _LEAD, 0))
+            hit = None if match is None else self.hit(view.text, match)
+            if hit is None:
+                continue
+            start, end = view.span(hit[0], hit[2])
+            pieces = _BREAKS.split(text[start:end])
+            if any(len(piece) < 8 for piece in pieces[1:-1]):  # a list of words, not a wrapped one
+                return None
+            if self.named and any(
+                piece.endswith(":") or (len(piece) > 4 and not _mixed(piece)) for piece in pieces[1:]
+            ):
+                return None
+            return start, self.rank, self._continued(text, start, end), self.rule.name
+        return None
+
+    def _continued(self, text: str, start: int, end: int) -> int:
+        """Return the end of a secret that is shorter than others of its rule, and goes on in the next line."""
+        while self.rule.wraps and end - start < self.length:
+            more = _MORE.match(text, end)
+            if more is None or not _mixed(more["more"]):
+                break
+            end = more.end()
+        return end
+
+
+class _Lines:
+    """Remembers the joined lines at the last place, for which several rows may ask."""
+
+    def __init__(self) -> None:
+        self._place = -1
+        self._views: dict[bool, list[View]] = {}
+
+    def joined(self, text: str, place: int, setting: bool) -> list[View]:
+        """Return the word at a place with its next lines."""
+        if place != self._place:
+            self._place, self._views = place, {}
+        if setting not in self._views:
+            self._views[setting] = list(joined(text, max(place - _LEAD, 0), place, setting=setting))
+        return self._views[setting]
+
+
+def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
+    found = pattern.match(text, place)
+    return place if found is None else found.end()
+
+
+def _mixed(text: str) -> bool:
+    """Return whether a text looks like a part of a secret, not like a word."""
+    text = text[:96]
+    digits, letters = any(map(str.isdigit, text)), any(map(str.isalpha, text))
+    changes = sum(a.islower() != b.islower() for a, b in pairwise(text) if a.isalpha() and b.isalpha())
+    signs = not _SIGNS.isdisjoint(text)
+    return (letters and (digits or signs)) or changes > 1 or (digits and len(text) > 7)
 
 
 class _Gate(NamedTuple):
@@ -175,6 +297,7 @@ class _Finder(NamedTuple):
     folded: tuple[_Gate, ...]
     alone: tuple[_Row, ...]
     any: re.Pattern[str]  # everything at once: slower on long texts, much faster on short ones
+    seams: dict[str, list[tuple[str, _Row]]]  # the ends of literals, with what stands before them
 
 
 @lru_cache(maxsize=4)
@@ -190,13 +313,32 @@ def _finder(groups: frozenset[str]) -> _Finder:
         + [row.pattern.pattern for row in alone]
         + [f"(?i:{gate.pattern.pattern})" for gate in folded]
     )
-    return _Finder(exact, folded, alone, re.compile(ways, re.ASCII | re.DOTALL))
+    return _Finder(exact, folded, alone, re.compile(ways, re.ASCII | re.DOTALL), _seams(rest))
 
 
 def _row(rank: int, rule: Rule) -> _Row:
     flags = re.ASCII | re.IGNORECASE if rule.folded else re.ASCII
     before = re.compile(rf"(?:{rule.before})\Z", re.ASCII) if rule.before else None
-    return _Row(rank, rule, re.compile(rule.pattern, flags), before)
+    near = re.compile(f"[{rule.tail}]{{0,{_JUDGED}}}+" if rule.tail else "", re.ASCII)
+    tail = re.compile(f"[{rule.tail}]*+" if rule.tail else "", re.ASCII)
+    named = rule.folded or rule.name in ("authorization", "cookie")
+    guessed = named or rule.accept is random_looking
+    length = 4096 if guessed else max(len(fill(sample)) for sample in rule.samples)
+    return _Row(rank, rule, re.compile(rule.pattern, flags), before, near, tail, length, named)
+
+
+def _seams(rows: list[_Row]) -> dict[str, list[tuple[str, _Row]]]:
+    seams: dict[str, list[tuple[str, _Row]]] = {}
+    for row in rows:
+        for literal in row.rule.literals if row.rule.group == SECRET and not row.named else ():
+            for place in range(1, len(literal)):
+                rest = literal[place:]
+                sign = _SIGN.search(rest)
+                seams.setdefault(rest[: sign.end()] if sign else rest, []).append((literal[:place], row))
+    return seams
+
+
+_SIGN = re.compile("[-_.:/]")
 
 
 def _gates(rows: list[_Row]) -> tuple[_Gate, ...]:
@@ -219,15 +361,8 @@ def _head(literal: str) -> str:
 def _gate(stop: str, heads: dict[str, list[_Row]]) -> _Gate:
     # A lookbehind needs a fixed width and is fast with plain words. The longest comes first and covers the shorter ones that
     # it ends with.
-    widths = sorted({(len(head), all(row.in_word for row in rows)) for head, rows in heads.items()}, reverse=True)
-    behind = []
-    for width, in_word in widths:
-        words = [
-            re.escape(head)
-            for head, rows in heads.items()
-            if (len(head), all(r.in_word for r in rows)) == (width, in_word)
-        ]
-        behind.append(f"(?<={'|'.join(words)}){rf'(?<!{_INSIDE}.{{{width}}})' if in_word else ''}()")
+    widths = sorted({len(head) for head in heads}, reverse=True)
+    behind = [f"(?<={'|'.join(re.escape(head) for head in heads if len(head) == width)})()" for width in widths]
     rows = {
         head: [(len(end), row) for end, of_end in heads.items() if head.endswith(end) for row in of_end]
         for head in heads
@@ -235,7 +370,7 @@ def _gate(stop: str, heads: dict[str, list[_Row]]) -> _Gate:
     # A name is followed by a separator from its value; checking that here avoids most tries.
     then = _NAME_ENDS if all(row.rule.folded for of_head in heads.values() for row in of_head) else ""
     pattern = re.compile(f"{re.escape(stop)}(?:{'|'.join(behind)}){then}", re.DOTALL)
-    return _Gate(pattern, tuple(width for width, _ in widths), rows)
+    return _Gate(pattern, tuple(widths), rows)
 
 
 def _rarity(character: str) -> int:
@@ -248,6 +383,8 @@ def _search(text: str, groups: frozenset[str]) -> Iterator[_Hit]:
     finder = _finder(groups)
     # One ASCII character for each character: offsets stay the same, and matching is faster.
     plain = text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
+    if "\n" in plain or "\\n" in plain:
+        yield from _across(finder, plain)
     if len(plain) < _SHORT and finder.any.search(plain) is None:
         return
     for row in finder.alone:
@@ -259,18 +396,33 @@ def _search(text: str, groups: frozenset[str]) -> Iterator[_Hit]:
     yield from _through(finder.folded, plain.lower(), plain)
 
 
+def _across(finder: _Finder, text: str) -> Iterator[_Hit]:
+    """Yield the hits of secrets whose literal is cut by the end of a line."""
+    lines = _Lines()
+    for mark, pattern in _SEAMS:
+        for match in pattern.finditer(text) if mark in text else ():
+            head, before = match["head"], ""
+            for size in range(1, len(head) + 1):
+                for start, row in finder.seams.get(head[:size], ()):
+                    lead = max(match.start() - 24, 0)
+                    before = before or text[lead : match.start()].rstrip("\r\\ \t=\"'`")
+                    if before.endswith(start):
+                        hit = row.wrapped(text, lead + len(before) - len(start), lines)
+                        if hit is not None:
+                            yield hit
+
+
 def _through(gates: tuple[_Gate, ...], folded: str, text: str) -> Iterator[_Hit]:
+    lines = _Lines()
     for pattern, widths, rows in gates:
-        done: dict[int, int] = {}  # the end of the last hit of each row, inside which it is not tried again
+        done: dict[int, int] = {}  # the end of the text in which each row is not tried again
         for stop in pattern.finditer(folded):
             end = stop.end()
             for width, row in rows[folded[end - widths[(stop.lastindex or 1) - 1] : end]]:
                 if end - width < done.get(row.rank, 0):
                     continue
-                match = row.pattern.match(text, end - width)
-                hit = None if match is None else row.hit(text, match)
+                hit, done[row.rank] = row.at(text, end - width, lines)
                 if hit is not None:
-                    done[row.rank] = hit[2]
                     yield hit
 
 
@@ -336,14 +488,14 @@ class Redactor:
 
     def _value(self, value: Any, at: str, name: str) -> Any:
         if isinstance(value, str):
-            is_data = value.startswith("data:") and _DATA_URL.fullmatch(value)
-            return value if is_data else self.redact(value, at, name=name)
+            data = _DATA_URL.fullmatch(value) if value.startswith("data:") else None
+            return self.redact(value, at, name=name) if data is None else self._media(value, at, data[1], data[2])
         if isinstance(value, dict):
             return self._object(value, at)
         if isinstance(value, list | tuple):
             items = []
             for number, item in enumerate(value):
-                items.append(self._value(item, f"{at}/{number}", ""))
+                items.append(self._value(item, f"{at}/{number}", name))
             return value if all(new is old for new, old in zip(items, value, strict=True)) else items
         return value
 
@@ -352,17 +504,59 @@ class Redactor:
         redacted: dict[Any, Any] = {}
         same = True
         for key, item in value.items():
-            new_key = self.redact(key, at) if isinstance(key, str) else key
+            new_key = key if not isinstance(key, str) or self._is_plain(key) else self.redact(key, at)
             while new_key != key and (new_key in redacted or new_key in value):
                 new_key += "'"  # no member may replace another
-            if not isinstance(item, str | dict | list | tuple) or _is_opaque(value, key, item):
+            if not isinstance(item, str | dict | list | tuple) or _is_signature(value, key, item):
                 new = item
+            elif isinstance(item, str) and _is_media(value, key, item):
+                new = self._media(item, f"{at}/{_escape(new_key)}", "", item)
             else:
                 name = called if key == "value" and isinstance(called, str) else key
                 new = self._value(item, f"{at}/{_escape(new_key)}", name if isinstance(name, str) else "")
             same = same and new is item and new_key == key
             redacted[new_key] = new
         return value if same else redacted
+
+    def _is_plain(self, name: str) -> bool:
+        """Return whether a member's name has no secret; the same few repeat."""
+        return (
+            len(name) <= _SHORT and _is_harmless(name, self._groups) and not any(word in name for word in self._known)
+        )
+
+    def _media(self, value: str, at: str, lead: str, encoded: str) -> str:
+        """Return base64 without the secrets in the texts of an image, or in the bytes of another file."""
+        characters = _NO_BASE64.sub("", encoded)
+        size = len(characters) - (len(characters) % 4 == 1)  # a cut one is read as far as it goes
+        data = a2b_base64(characters[:size] + "=" * (-size % 4))
+        is_image = data.startswith((PNG, JPEG))
+        for _ in range(MAX_PASSES):
+            new = self._without_notes(data, at) if is_image else self._overwritten(data, at)
+            if new == data:
+                break
+            data, value = new, lead + b2a_base64(new, newline=False).decode()
+        return value
+
+    def _without_notes(self, data: bytes, at: str) -> bytes:
+        """Return an image without the parts that contain a secret."""
+        parts = [(start, end, data[start:end].decode("latin-1")) for start, end in notes(data)]
+        parts += compressed_texts(data) if data.startswith(PNG) else ()
+        bad = {(start, end) for start, end, text in parts if self._pass(text, at, "", first=True) != text}
+        for start, end in sorted(bad, reverse=True):
+            data = data[:start] + data[end:]
+        return data
+
+    def _overwritten(self, data: bytes, at: str) -> bytes:
+        """Return the bytes of a file with stars in place of secrets, so that nothing moves."""
+        text = data.decode("latin-1")
+        secrets = self._find(text, "")
+        kept = [
+            secret for secret in secrets if self._note(secret.rule, text[secret.start : secret.end], at) in self._keep
+        ]
+        stars = (
+            (start, end, "*" * (end - start)) for rule, start, end in secrets if Secret(rule, start, end) not in kept
+        )
+        return replaced(text, stars).text.encode("latin-1")
 
     def _pass(self, text: str, at: str, name: str, *, first: bool) -> str:
         pieces: list[str] = []
@@ -379,10 +573,7 @@ class Redactor:
         return "".join((*pieces, text[end:])) if pieces else text
 
     def _find(self, text: str, name: str) -> list[Secret]:
-        hits = _hits(text, name, self._groups)
-        for word, (rule, pattern) in self._known.items():
-            if word in text:
-                hits += ((match.start(), len(RULES), match.end(), rule) for match in pattern.finditer(text))
+        hits = _hits(text, name, self._groups, self._known)
         return _merged(hits) if hits else []
 
     def _note(self, rule: str, secret: str, at: str) -> str:
@@ -391,8 +582,7 @@ class Redactor:
         if seen is None:
             number = self._numbers[rule] = self._numbers.get(rule, 0) + 1
             placeholder = f"[REDACTED:{rule}#{number}]"
-            hint = secret[: min(4, len(secret) // 4)]  # of a short password only a little is shown
-            seen = Redaction(rule, placeholder, hint, len(secret), 0, (), placeholder in self._keep)
+            seen = Redaction(rule, placeholder, len(secret), 0, (), placeholder in self._keep)
             self._learn(rule, secret)
         where = seen.where if len(seen.where) >= MAX_PLACES or at in seen.where else (*seen.where, at)
         self._seen[secret] = replace(seen, count=seen.count + 1, where=where)
@@ -402,7 +592,12 @@ class Redactor:
         # Secrets with a shape need not be learned; common words (`postgres`) must not be.
         telling = random_looking(secret) or strong_password(secret)
         if telling and len(self._known) < MAX_LEARNED and not find_secrets(secret):
-            self._known[secret] = _Known(rule, _as_word(secret))
+            self._known[secret] = _Known(rule, re.compile(re.escape(secret)))
+
+
+@lru_cache(maxsize=4096)
+def _is_harmless(name: str, groups: frozenset[str]) -> bool:
+    return not find_secrets(name, groups=groups)
 
 
 class _Known(NamedTuple):
@@ -416,14 +611,23 @@ def _as_word(text: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
 
 
-def _is_opaque(owner: dict[Any, Any], key: object, item: object) -> bool:
-    """Return whether a member is an image or a signature, which must not change."""
-    if not isinstance(item, str):
-        return False
-    if key in _SIGNATURES or (key == "data" and (owner.get("type") in _MEDIA or not _MEDIA_MEMBERS.isdisjoint(owner))):
-        return _OPAQUE.fullmatch(item) is not None
-    return False
+def _is_signature(owner: dict[Any, Any], key: object, item: object) -> bool:
+    """Return whether a member is a model's signature of a block, which must not change."""
+    return (
+        key in _SIGNATURES
+        and isinstance(item, str)
+        and (owner.get("type") in _SIGNED or not _SIGNED_MEMBERS.isdisjoint(owner))
+        and _OPAQUE.fullmatch(item) is not None
+        and len(set(item[:256])) >= _VARIED
+    )
+
+
+def _is_media(owner: dict[Any, Any], key: object, item: str) -> bool:
+    """Return whether a member is the content of an image or another file."""
+    is_data = key == "data" and (owner.get("type") in _MEDIA or not _MEDIA_MEMBERS.isdisjoint(owner))
+    return is_data and _ENCODED.fullmatch(item) is not None
 
 
 def _escape(key: object) -> str:
-    return f"{key}".replace("~", "~0").replace("/", "~1")
+    text = str(key)
+    return text.replace("~", "~0").replace("/", "~1") if "~" in text or "/" in text else text

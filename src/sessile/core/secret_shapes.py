@@ -3,8 +3,10 @@
 Rules of a row:
 - A pattern starts with one of its literals and is tried only where that literal occurs, so text without it costs nothing.
 - The group `secret`, or else the whole match, is hidden. A row with an unspecific shape (`password: …`) also has `accept`.
-- A pattern without a length limit starts only at the start of a word (`WORD`) and uses possessive quantifiers (`*+`), so
-  every character is read a bounded number of times, whatever the text.
+- A pattern relies neither on the start nor on the end of a word: keys stand behind `my_`, `\\u003c` and base64. What follows
+  a key without a separator (`tail`) is hidden with it.
+- A pattern reads a bounded number of characters. One without a limit is tried once for each word (`once`), so every character
+  is read a bounded number of times, whatever the text.
 - The most specific row comes first: if two rows overlap, the earlier one names the secret.
 
 Samples contain fillers (`<w36>`: 36 word characters, `<h…>` hex, `<d…>` digits, `<u…>` base32, `<b…>` base64), so that this
@@ -18,6 +20,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 SECRET = "secret"
@@ -37,24 +40,188 @@ class Rule(NamedTuple):
     accept: Accept | None = None
     folded: bool = False  # ignore case; literals are in lower case
     before: str = ""  # pattern of the text before the literal that belongs to the secret
+    tail: str = ""  # characters behind the secret that are hidden, too
+    once: bool = False  # if it does not match in a word, it is not tried again inside of it
+    wraps: bool = True  # whether the secret may go on in the next line
     group: str = SECRET
 
 
-# The start of a word. Escaped newlines, percent escapes and colours end in a letter or digit, but are not part of a word.
-WORD = r"(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m)|(?<=;[0-9]{2}m))"
-_T = r"[\w-]*+"  # the rest of the word, so that no second secret starts inside it
-_END = r"(?![\w-])"
+_T = r"\w-"  # the rest of the word, so that no second secret starts inside it
 # Between the name of a setting and its value, in code, JSON (escaped or not), YAML, shells and headers.
 _IS = r"\\{0,3}[\"'`]?\]?[ \t]{0,8}(?:=>|:=|=|:)[ \t]{0,8}"
 _QUOTE = r"(?:\\{0,3}[\"'`])?"
 
 # Placeholders for secrets in manuals and code.
 _PLACEHOLDERS = (
-    *("xxxx", "***", "...", "<", "${", "{{", "$(", "%(", "%s", "your", "my-", "my_", "example", "sample", "changeme"),
+    *("xxxx", "***", "...", "<", "${", "{{", "$(", "your", "my-", "my_", "example", "sample", "changeme"),
     *("change-me", "change_me", "placeholder", "dummy", "redacted", "replace", "insert", "process.env", "environ"),
     *("getenv", "secrets.", "vault:", "12345678", "abcdefg", "test-", "test_", "fake", "foobar"),
 )
 _REPEATED = re.compile(r"(.)\1{5}")
+# The pairs of letters that make up most English words and names in code.
+_COMMON_PAIRS = frozenset(
+    [
+        "th",
+        "he",
+        "in",
+        "er",
+        "an",
+        "re",
+        "nd",
+        "at",
+        "on",
+        "nt",
+        "ha",
+        "es",
+        "st",
+        "en",
+        "ed",
+        "to",
+        "it",
+        "ou",
+        "ea",
+        "hi",
+        "is",
+        "or",
+        "ti",
+        "as",
+        "te",
+        "et",
+        "ng",
+        "of",
+        "al",
+        "de",
+        "se",
+        "le",
+        "sa",
+        "si",
+        "ar",
+        "ve",
+        "ra",
+        "ld",
+        "ur",
+        "ro",
+        "ri",
+        "ne",
+        "io",
+        "ic",
+        "ll",
+        "me",
+        "ce",
+        "co",
+        "li",
+        "la",
+        "ta",
+        "el",
+        "ch",
+        "ma",
+        "us",
+        "om",
+        "ec",
+        "pe",
+        "ca",
+        "ho",
+        "lo",
+        "tr",
+        "di",
+        "no",
+        "ac",
+        "il",
+        "un",
+        "ee",
+        "ge",
+        "ut",
+        "ly",
+        "so",
+        "po",
+        "ss",
+        "ai",
+        "ad",
+        "em",
+        "be",
+        "pr",
+        "id",
+        "mo",
+        "op",
+        "ag",
+        "nc",
+        "bl",
+        "ex",
+        "im",
+        "if",
+        "tt",
+        "ig",
+        "sp",
+        "ur",
+        "pl",
+        "ke",
+        "ey",
+        "oo",
+        "ie",
+        "am",
+        "ap",
+        "ab",
+        "ub",
+        "su",
+        "rs",
+        "ct",
+        "ty",
+        "ts",
+        "ck",
+        "pa",
+        "ul",
+        "ay",
+        "sh",
+        "qu",
+        "ue",
+        "wi",
+        "wo",
+        "vi",
+        "na",
+        "da",
+        "fi",
+        "fo",
+        "fr",
+        "cl",
+        "cr",
+        "do",
+        "ev",
+        "ef",
+        "go",
+        "gr",
+        "ob",
+        "od",
+        "og",
+        "ow",
+        "rt",
+        "sc",
+        "ss",
+        "um",
+        "up",
+        "us",
+        "va",
+        "wh",
+        "ye",
+        "ax",
+        "by",
+        "gi",
+        "iv",
+        "ki",
+        "ir",
+        "ct",
+        "nd",
+        "nk",
+        "ok",
+        "ot",
+        "ru",
+        "rd",
+        "rm",
+        "rn",
+        "sy",
+        "ua",
+        "ud",
+    ]
+)
 _FILLERS = {
     "w": "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
     "b": "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/",
@@ -64,8 +231,10 @@ _FILLERS = {
 }
 _FILLER = re.compile(r"<([a-z])([0-9]+)>")
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_ENOUGH = 256  # characters that are enough to judge a secret, which may be long
+_ENOUGH = 96  # characters that are enough to judge a secret, which may be long
+_HEXADECIMAL = re.compile(r"(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{32}|(?=[0-9A-F]*[A-F])[0-9A-F]{32}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _WEAK = re.compile("(?:pass(?:w(?:or)?d)?|pwd?|secret|test|admin|root|user|guest|postgres|mysql|redis|mongo)[0-9]*")
 
 
@@ -87,7 +256,11 @@ def fill(sample: str, pick: Callable[[str, int], str] | None = None) -> str:
 
 def _is_placeholder(text: str) -> bool:
     lower = text.lower()
-    return text.startswith("$") or any(word in lower for word in _PLACEHOLDERS) or _REPEATED.search(text) is not None
+    return (
+        text.startswith(("$", "%s", "%("))
+        or any(word in lower for word in _PLACEHOLDERS)
+        or _REPEATED.search(text) is not None
+    )
 
 
 def varied(text: str) -> bool:
@@ -99,13 +272,24 @@ def varied(text: str) -> bool:
 def random_looking(text: str) -> bool:
     """Return whether letters and digits alternate as in random text; words and identifiers have longer pieces."""
     text = text[:_ENOUGH]
-    pieces = _PIECES.findall(text)
-    if len(text) < 16 or not pieces or _UUID.fullmatch(text) or _is_placeholder(text):
+    if len(text) < 16 or len(set(text)) < 8 or _UUID.fullmatch(text):  # the quick tests first: texts may be hostile
         return False
-    size = sum(map(len, pieces)) / len(pieces)
-    digits = any(map(str.isdigit, text))
-    letters = any(map(str.isalpha, text))
-    return letters and size < (3.0 if digits else 2.2) and entropy(text) >= 3.0
+    digits, letters = any(map(str.isdigit, text)), any(map(str.isalpha, text))
+    pieces = _PIECES.findall(text)
+    if not letters or not pieces:
+        return False
+    is_random = sum(map(len, pieces)) / len(pieces) < (3.0 if digits else 2.2)
+    if not is_random and digits:
+        is_random = _HEXADECIMAL.search(text) is not None or (
+            not text.islower() and not text.isupper() and _is_gibberish(text)
+        )
+    return is_random and entropy(text) >= 3.0 and not _is_placeholder(text)
+
+
+def _is_gibberish(text: str) -> bool:
+    """Return whether few pairs of letters are common in words."""
+    pairs = [pair for pair in map("".join, pairwise(text.lower())) if pair.isalpha()]
+    return len(pairs) > 4 and sum(pair in _COMMON_PAIRS for pair in pairs) < 0.42 * len(pairs)
 
 
 def entropy(text: str) -> float:
@@ -123,6 +307,7 @@ def strong_password(text: str) -> bool:
         and len(set(text)) >= 7
         and not _is_placeholder(text)
         and not _UUID.fullmatch(text)
+        and not _DATE.match(text)
         and not re.search(r"[()\[\]{}<>,;]|::|://|->", text)
     )
 
@@ -130,7 +315,7 @@ def strong_password(text: str) -> bool:
 def _url_password(text: str) -> bool:
     """Return whether a text is a real password of a URL, not an example such as `user:pass@host`."""
     weak = len(text) < 6 or _WEAK.fullmatch(text.lower())
-    return not weak and not _is_placeholder(text) and not set(text) & set("{}()|\\")
+    return not weak and not _is_placeholder(text) and not set(text) & set("{}()|\\,")
 
 
 def _has_key_material(text: str) -> bool:
@@ -139,11 +324,37 @@ def _has_key_material(text: str) -> bool:
     return run is not None and len(set(run.group())) >= 8
 
 
+def _has_random_value(text: str) -> bool:
+    """Return whether one of the values of a cookie looks random."""
+    return any(map(random_looking, re.findall(r"=([^;=\s]{16,256})", text)))
+
+
 _PEM_LINE = r"(?:(?:\s|\\{1,4}[nrt]|[0-9|>→+\"',:?]){1,32}+[A-Za-z0-9+/=]{16,}+)"
 # Up to the end line of the key; if that is missing (truncated output), as far as lines of base64 go.
 _PEM = (
     r"BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     rf"(?:(?:[^-]++|-(?!----))*+-----END [A-Z0-9 ]{{0,30}}PRIVATE KEY(?: BLOCK)?-----|{_PEM_LINE}++)"
+)
+# Tokens of pages of results, and the names of secrets in a vault, are not secret.
+_NO_SECRET = "".join(
+    rf"(?<!{start})"
+    for start in (
+        "next",
+        "next_",
+        "page",
+        "page_",
+        "continuation",
+        "continuation_",
+        "starting-",
+        "change",
+        "publickey",
+        ":",
+    )
+)
+# `disk-0a1b…` is the name of a disk.
+_NO_WORD = "".join(
+    f"(?<!{start})"
+    for start in ["ta", "di", "ri", "ma", "de", "du", "hu", "tu", "mu", "fla", "bri", "whi", "kio", "eri"]
 )
 _PEM_SAMPLE = "-----BEGIN RSA PRIVATE KEY-----\n<b64>\n<b64>\n<b20>=\n-----END RSA PRIVATE KEY-----"
 _UUID_SAMPLE = "<h8>-<h4>-<h4>-<h4>-<h12>"
@@ -156,22 +367,36 @@ _MORE = r"(?:[_-]?[a-z0-9]{1,16}+){0,2}+"  # `SECRET_KEY_BASE`, `token2`
 _FLAG = r"(?<=-)(?:%s)[ \t]{1,4}"  # `--token …`
 
 
-def _word(name: str, literals: str, shape: str, sample: str, near_miss: str = "", accept: Accept = varied) -> Rule:
-    """A separate token with a unique prefix; a truncated one does not match."""
+def _word(
+    name: str,
+    literals: str,
+    shape: str,
+    sample: str,
+    near_miss: str = "",
+    accept: Accept = varied,
+    *,
+    tail: str = _T,
+    once: bool = False,
+) -> Rule:
+    """A token with a unique prefix; a truncated one does not match."""
     near_misses = (_FILLER.sub(lambda filler: f"<{filler[1]}{int(filler[2]) // 4}>", sample), near_miss)
-    return Rule(name, tuple(literals.split()), f"{WORD}(?:{shape}){_T}", (sample,), near_misses, accept)
+    return Rule(name, tuple(literals.split()), f"(?:{shape})", (sample,), near_misses, accept, tail=tail, once=once)
 
 
-def _part(name: str, literal: str, pattern: str, sample: str, near_miss: str) -> Rule:
+def _part(
+    name: str, literal: str, pattern: str, sample: str, near_miss: str, accept: Accept = varied, tail: str = _T
+) -> Rule:
     """A secret inside something else: a connection string, a URL."""
-    return Rule(name, (literal,), pattern, (sample,), (near_miss,), varied)
+    return Rule(name, (literal,), pattern, (sample,), (near_miss,), accept, tail=tail)
 
 
-def _setting(name: str, literals: str, value: str, sample: str, near_miss: str) -> Rule:
+def _setting(
+    name: str, literals: str, value: str, sample: str, near_miss: str, accept: Accept = random_looking
+) -> Rule:
     """A value without its own shape, recognized by its name: `MISTRAL_API_KEY=…`."""
     names = literals.split()
-    pattern = rf"(?:{'|'.join(names)})[\w.-]{{0,32}}+{_IS}{_QUOTE}(?P<secret>{value})(?![\w+/-])"
-    return Rule(name, tuple(names), pattern, (sample,), (near_miss,), varied, folded=True)
+    pattern = rf"(?:{'|'.join(names)})[\w.-]{{0,32}}+{_IS}{_QUOTE}(?P<secret>{value})"
+    return Rule(name, tuple(names), pattern, (sample,), (near_miss,), accept, folded=True, tail=r"\w+/-")
 
 
 RULES: tuple[Rule, ...] = (
@@ -189,7 +414,14 @@ RULES: tuple[Rule, ...] = (
     _word("nvidia-key", "nvapi-", r"nvapi-[\w-]{60}", "nvapi-<w64>", "nvapi-client"),
     _word("tavily-key", "tvly-", r"tvly-[\w-]{28}", "tvly-<w32>", "tvly-search"),
     _word("langsmith-key", "lsv2_", "lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}", "lsv2_pt_<h32>_<h10>"),
-    _word("sk-key", "sk-", r"sk-[A-Za-z0-9_-]{24}", "sk-<h32>", "sk-learn-linear-model-ridge-2", random_looking),
+    _word(
+        "sk-key",
+        "sk-",
+        rf"{_NO_WORD}sk-[A-Za-z0-9_-]{{24}}",
+        "sk-<h32>",
+        "sk-learn-linear-model-ridge-2",
+        random_looking,
+    ),
     _setting("mistral-key", "mistral", "[A-Za-z0-9]{32}", "MISTRAL_API_KEY=<w32>", "mistral-large-2411"),
     # Code hosts and registries
     _word("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", "gh[pousr]_[A-Za-z0-9]{36}", "ghp_<w36>"),
@@ -206,7 +438,7 @@ RULES: tuple[Rule, ...] = (
     _word("docker-token", "dckr_", r"dckr_(?:pat|oat)_[\w-]{20}", "dckr_pat_<w27>", "dckr_pat_none"),
     _word("rubygems-key", "rubygems_", "rubygems_[0-9a-f]{48}", "rubygems_<h48>", "rubygems_version"),
     # Clouds
-    _word("aws-access-key", "AKIA ASIA", rf"A[KS]IA[A-Z2-7]{{16}}{_END}", "AKIA<u16>", "AKIAIOSFODNN7EXAMPLE"),
+    _word("aws-access-key", "AKIA ASIA", "A[KS]IA[A-Z2-7]{16}", "AKIA<u16>", "AKIAIOSFODNN7EXAMPLE"),
     _setting(
         "aws-secret-key",
         "secret_access_key secretaccesskey secret-access-key aws_secret",
@@ -214,8 +446,10 @@ RULES: tuple[Rule, ...] = (
         "AWS_SECRET_ACCESS_KEY=<b40>",
         "aws_secret_access_key=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     ),
-    _word("aws-bedrock-key", "ABSK", "ABSK[A-Za-z0-9+/]{100,}+={0,2}", "ABSK<b128>"),
-    _word("google-api-key", "AIza", r"AIza[\w-]{35}", "AIza<w35>"),
+    _word(
+        "aws-bedrock-key", "ABSK", "ABSKQmVkcm9ja[A-Za-z0-9+/]{80}", "ABSKQmVkcm9ja0FQSUtleS<b110>", tail="A-Za-z0-9+/="
+    ),
+    _word("google-api-key", "AIza", r"AIzaSy[\w-]{33}", "AIzaSy<w33>"),
     _word("google-oauth-secret", "GOCSPX-", r"GOCSPX-[\w-]{28}", "GOCSPX-<w28>"),
     _word("google-oauth-token", "ya29.", r"ya29\.[\w-]{30}", "ya29.<w80>"),
     Rule(
@@ -228,13 +462,18 @@ RULES: tuple[Rule, ...] = (
     ),
     _part("azure-key", "AccountKey=", r"AccountKey=(?P<secret>[\w+/]{86}==)", "AccountKey=<b86>==", "AccountKey=;"),
     _part("azure-key", "AccessKey=", r"AccessKey=(?P<secret>[\w+/]{43}=)", "SharedAccessKey=<b43>=", "AccessKey=;"),
-    _part("azure-secret", "Q~", r"(?<=[\w~.-]{3}[0-9])Q~[\w~.-]{31,34}+(?![\w~.-])", "abc8Q~<w34>", "8Q~<w34>"),
+    _part("azure-secret", "Q~", r"(?<=[\w~.-]{3}[0-9])Q~[\w~.-]{31}", "abc8Q~<w34>", "8Q~<w34>", tail=r"\w~.-"),
     _word("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_", "do[opr]_v1_[0-9a-f]{64}", "dop_v1_<h64>"),
     _word("cloudflare-key", "v1.0-", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100}", "v1.0-<h24>-<h146>"),
     _setting("cloudflare-key", "cloudflare cf_api", r"[\w-]{37,40}", "CLOUDFLARE_API_TOKEN=<w40>", "cf_api_token=<h8>"),
     _word("heroku-key", "HRKU-", r"HRKU-[\w-]{36}", "HRKU-AA<w58>", "HRKU-app"),
     _setting(
-        "heroku-key", "heroku", "[0-9a-f]{8}(?:-[0-9a-f]{4,12}){4}", f"HEROKU_API_KEY={_UUID_SAMPLE}", "heroku=<h8>"
+        "heroku-key",
+        "heroku",
+        "[0-9a-f]{8}(?:-[0-9a-f]{4,12}){4}",
+        f"HEROKU_API_KEY={_UUID_SAMPLE}",
+        "heroku=<h8>",
+        varied,
     ),
     _word("databricks-token", "dapi", "dapi[0-9a-f]{32}", "dapi<h32>"),
     _word("vault-token", "hvs. hvb.", r"hv[sb]\.[\w-]{24}", "hvs.<w90>", "hvs.length"),
@@ -245,47 +484,49 @@ RULES: tuple[Rule, ...] = (
     _part(
         "slack-webhook",
         "hooks.slack.com/",
-        r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[TE][A-Z0-9]{7,14}/[A-Z0-9]{8,14}/[\w/-]{20,80})",
+        r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[TE][A-Z0-9]{7,14}/[A-Z0-9]{8,14}/[\w/-]{20})",
         "https://hooks.slack.com/services/T<u9>/B<u9>/<w24>",
         "https://hooks.slack.com/services/T00/B00/XXX",
+        tail=r"\w/-",
     ),
     _part(
         "discord-webhook",
         "/api/webhooks/",
-        r"/api/webhooks/(?P<secret>[0-9]{17,20}/[\w-]{60,90})",
+        r"/api/webhooks/(?P<secret>[0-9]{17,20}/[\w-]{60})",
         "https://discord.com/api/webhooks/<d18>/<w68>",
         "https://discord.com/api/webhooks/id/token",
     ),
     Rule(
         "discord-token",
         (".",),
-        rf"\.[\w-]{{6}}\.[\w-]{{27,40}}{_END}",
+        r"\.[\w-]{6}\.[\w-]{27}",
         ("MTEyMzQ1Njc4OTAxMjM0NTY3.<w6>.<w38>",),
         ("<w24>.<w6>.<w38>",),
         varied,
-        before=rf"{WORD}(?:{_DISCORD_ID}){{5,6}}[\w-]{{0,3}}",  # base64 of the digits of an account
+        before=rf"(?:{_DISCORD_ID}){{5,6}}[\w-]{{0,3}}",  # base64 of the digits of an account
+        tail=_T,
     ),
-    _part("telegram-token", ":AA", rf"(?<=[0-9]{{8}}):(?P<secret>AA[\w-]{{33}}{_T})", "<d10>:AA<w33>", "x:AA<w33>"),
-    _word("twilio-key", "SK", f"SK[0-9a-f]{{32}}{_END}", "SK<h32>"),
+    _part("telegram-token", ":AA", r"(?<=[0-9]{8}):(?P<secret>AA[\w-]{33})", "<d10>:AA<w33>", "x:AA<w33>"),
+    _word("twilio-key", "SK", "SK[0-9a-f]{32}", "SK<h32>"),
     _setting("twilio-key", "twilio", "[0-9a-f]{32}", "TWILIO_AUTH_TOKEN=<h32>", "twilio_token=<h8>"),
     _word("sendgrid-key", "SG.", r"SG\.[\w-]{16,24}\.[\w-]{40}", "SG.<w22>.<w43>"),
-    _word("mailgun-key", "key-", f"key-[0-9a-f]{{32}}{_END}", "key-<h32>"),
+    _word("mailgun-key", "key-", "key-[0-9a-f]{32}", "key-<h32>"),
     _word("stripe-key", "sk_live_ sk_test_", "sk_(?:live|test)_[A-Za-z0-9]{16}", "sk_live_<w24>", "sk_live_mode"),
     _word("stripe-key", "rk_live_ rk_test_", "rk_(?:live|test)_[A-Za-z0-9]{16}", "rk_live_<w24>", "rk_live_mode"),
-    _word("stripe-key", "whsec_", "whsec_[A-Za-z0-9+/]{24,}+", "whsec_<w32>", "whsec_of_the_page"),
+    _word("stripe-key", "whsec_", "whsec_[A-Za-z0-9+/]{24}", "whsec_<w32>", "whsec_of_the_page", tail=r"\w+/-"),
     _word("square-token", "sq0atp- sq0csp-", r"sq0(?:atp|csp)-[\w-]{22}", "sq0atp-<w22>"),
     _word("shopify-token", "shpat_ shpca_ shppa_ shpss_", "shp(?:at|ca|pa|ss)_[0-9a-f]{32}", "shpat_<h32>"),
     # Tools
     _word("notion-token", "ntn_", "ntn_[A-Za-z0-9]{40}", "ntn_<w46>"),
-    _word("notion-token", "secret_", f"secret_[A-Za-z0-9]{{43}}{_END}", "secret_<w43>"),
+    _word("notion-token", "secret_", "secret_[A-Za-z0-9]{43}", "secret_<w43>"),
     _word("linear-key", "lin_api_ lin_oauth_", "lin_(?:api|oauth)_[A-Za-z0-9]{32}", "lin_api_<w40>", "lin_api_client"),
-    _word("atlassian-token", "ATATT3", r"ATATT3[\w=-]{100}", "ATATT3<w180>"),
+    _word("atlassian-token", "ATATT3", r"ATATT3[\w=-]{100}", "ATATT3<w180>", tail=r"\w=-"),
     _word("figma-token", "figd_", r"figd_[\w-]{38}", "figd_<w40>"),
     _word("postman-key", "PMAK-", "PMAK-[0-9a-f]{24}-[0-9a-f]{34}", "PMAK-<h24>-<h34>"),
-    _word("sentry-token", "sntrys_ sntryu_", r"sntry[su]_[\w+/=-]{40}", "sntryu_<h64>"),
+    _word("sentry-token", "sntrys_ sntryu_", r"sntry[su]_[\w+/=-]{40}", "sntryu_<h64>", tail=r"\w+/=-"),
     _word("grafana-token", "glsa_", "glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}", "glsa_<w32>_<h8>"),
     _word("newrelic-key", "NRAK-", "NRAK-[A-Z0-9]{27}", "NRAK-<u27>"),
-    _word("doppler-token", "dp.", r"dp\.(?:pt|st|ct|sa)\.[\w.-]{40}", "dp.pt.<w43>"),
+    _word("doppler-token", "dp.", r"dp\.(?:pt|st|ct|sa)\.[\w.-]{40}", "dp.pt.<w43>", tail=r"\w.-"),
     # Any provider
     _part("age-key", "AGE-SECRET-KEY-", "AGE-SECRET-KEY-1[0-9A-Z]{58}", "AGE-SECRET-KEY-1<u58>", "AGE-SECRET-KEY-1…"),
     Rule(
@@ -297,8 +538,14 @@ RULES: tuple[Rule, ...] = (
         _has_key_material,
         before="-----",
     ),
-    _word("jwt", "eyJ", r"eyJ[\w-]{10,}+\.eyJ[\w-]{10,}+\.[\w-]{20}", "eyJ<w30>.eyJ<w40>.<w43>"),
-    _word("jwt", "eyJ", r"eyJ[\w-]{10,}+\.[\w-]*+\.[\w-]{8,}+\.[\w-]{8,}+\.[\w-]{16}", "eyJ<w30>..<w16>.<w40>.<w22>"),
+    _word("jwt", "eyJ", r"eyJ[\w-]{10,}+\.eyJ[\w-]{10,}+\.[\w-]{20}", "eyJ<w30>.eyJ<w40>.<w43>", once=True),
+    _word(
+        "jwt",
+        "eyJ",
+        r"eyJ[\w-]{10,}+\.[\w-]*+\.[\w-]{8,}+\.[\w-]{8,}+\.[\w-]{16}",
+        "eyJ<w30>..<w16>.<w40>.<w22>",
+        once=True,
+    ),
     Rule(
         "url-password",
         ("://",),
@@ -310,7 +557,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "authorization",
         ("uthorization",),
-        rf"uthorization{_IS}{_QUOTE}(?:[A-Za-z]{{3,10}}[ \t]{{1,4}})?(?P<secret>[\w.~+/-]{{12,}}+=*+)",
+        rf"uthorization{_IS}{_QUOTE}(?:[A-Za-z]{{3,10}}[ \t]{{1,4}})?(?P<secret>(?!AWS4-)[\w.~+/-]{{12,}}+=*+)",
         ("Authorization: Basic <b32>", '"authorization": "Token <h40>"'),
         ("Authorization: Bearer $TOKEN", "Authorization: Bearer <token>", "authorization: required-by-the-server"),
         random_looking,
@@ -322,6 +569,15 @@ RULES: tuple[Rule, ...] = (
         ("-H 'X-Auth: Bearer <w32>'",),
         ("Bearer authentication is required",),
         random_looking,
+    ),
+    Rule(
+        "cookie",
+        ("ookie",),
+        rf"ookies?{_IS}{_QUOTE}(?P<secret>[\w.%-]{{1,64}}=[^\r\n\"'`\\<>]{{8,4096}}+)",
+        ("Cookie: theme=dark; session=<w32>; lang=en", "set-cookie: sid=<h40>; Path=/; HttpOnly"),
+        ("Cookie: theme=dark; lang=en", "cookie = name=value&other=another-value-of-many"),
+        _has_random_value,
+        once=True,
     ),
     Rule(
         "password",
@@ -336,7 +592,7 @@ RULES: tuple[Rule, ...] = (
         "password",
         ("passw", "passphrase", "pwd"),
         rf"(?:(?:{_PASSWORD}){_MORE}(?:=|:[ \t])|{_FLAG % _PASSWORD})"
-        r"(?P<secret>(?![\"'`])[^\s\"'`\\,;&|]{8,128}+)(?=[\s\"'`\\,;&|]|\Z)",
+        r"(?P<secret>(?![\"'`])[^\s\"'`\\,;&|<>]{8,128}+)(?=[\s\"'`\\,;&|<]|\Z)",
         ("PGPASSWORD=Tr0ub4dor_3%x psql", "password: k9#mPq2$vL", "mysql --password k9#mPq2$vL"),
         ("password=self.passwords[0]", "password: Type1.Other2", "PASSWORD=$1abcDEF9", "password=parse_Qs2(url)"),
         lambda text: strong_password(text) and not re.fullmatch(r"[A-Za-z_][\w.]*", text),
@@ -345,7 +601,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "assigned-secret",
         ("passw", "passphrase", "pwd", "secret", "token", *_KEYS),
-        rf"(?:(?:{_PASSWORD}|secret|token|{_KEY}){_MORE}{_IS}{_QUOTE}"
+        rf"{_NO_SECRET}(?:(?:{_PASSWORD}|secret|token|{_KEY}){_MORE}{_IS}{_QUOTE}"
         rf"|{_FLAG % f'{_PASSWORD}|secret|token|{_KEY}'}{_QUOTE})(?P<secret>[\w+/.~-]{{16,}}+={{0,2}})(?![\w(\[{{=])",
         ("MY_SERVICE_TOKEN=<w24>", '"apiKey": "<w32>"', "client_secret: <h32>", "run --api-key <w24>"),
         (f"TOKEN={_UUID_SAMPLE}", "token = tokenizer.next_token_or_none()", "secret: <your-secret-key-here>"),

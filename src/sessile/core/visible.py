@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+# Joiners and variation selectors belong to scripts and emoji. Longer runs of them, and those after an ASCII letter, can only hide
+# something.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+    "|[\u200c\u200d\ufe00-\ufe0f]{3,}|(?<=[A-Za-z])[\u200c\u200d\ufe00-\ufe0f]+"
 )
 _BLANKS = re.compile(r"\s+")
 # An unterminated title or link is not a sequence: it would swallow the text after it.
-_ANSI = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)|[@-Z\\\\^_])")
+ANSI = "\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)|[@-Z\\\\^_])"
+_ANSI = re.compile(ANSI)
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _LONGEST_CELL = 200  # characters
@@ -47,26 +51,8 @@ def without_colours(text: str) -> str:
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
-def uncoloured(text: str) -> tuple[str, Callable[[int], int]]:
-    """Return a text without its escape sequences, and a function that maps a position in it to the original text."""
-    pieces: list[str] = []
-    starts, shifts = [0], [0]  # how much was removed, and from which character on
-    length = end = 0
-    for match in _ANSI.finditer(text):
-        pieces.append(text[end : match.start()])
-        length += match.start() - end
-        end = match.end()
-        starts.append(length)
-        shifts.append(end - length)
-    pieces.append(text[end:])
-    from bisect import bisect_right  # saves start-up time: only excerpts need it
-
-    return "".join(pieces), lambda place: place + shifts[bisect_right(starts, place) - 1]
-
-
 def _named(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"⟨U+{code:04X}⟩"
+    return "".join(f"\\x{code:02x}" if code < 0x100 else f"⟨U+{code:04X}⟩" for code in map(ord, match.group()))
 
 
 def width(text: str) -> int:

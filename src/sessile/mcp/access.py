@@ -225,8 +225,10 @@ class Links(NamedTuple):
         name = (
             path_of(mask, row) if row.id is None or row.sub_agent else row.id
         )  # a sub-agent may have its session's id
-        address = name if entry is None else f"{name}#{entry}"
-        command = mask.line(f"{self.command} show {shlex.quote(address)}", 5_000) or ""
+        # Masked first and quoted then: a mask that removed a quote would let the shell run the rest.
+        address = mask.line(name if entry is None else f"{name}#{entry}", 4_000) or ""
+        quoted = f"-- {shlex.quote(address)}" if address.startswith("-") else shlex.quote(address)
+        command = f"{mask.line(self.command)} show {quoted}"
         return Link(command=command, page=self._page(mask, row, entry))
 
     def _page(self, mask: Mask, row: SessionRow, entry: str | None) -> str | None:

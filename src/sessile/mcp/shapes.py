@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from sessile.core.words import INDEXED, Field
+from sessile.core.words import Field
 from sessile.errors import Invalid
 from sessile.render.shown import Depth
 
@@ -24,7 +24,10 @@ NOTICE = (
 )
 
 _Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
-_Cursor = Annotated[str, Meta(max_length=4_000, description="Cursor of an earlier answer, to continue from there.")]
+MAX_CURSOR = 4_000  # characters
+_Cursor = Annotated[
+    str, Meta(max_length=MAX_CURSOR, description="Cursor of an earlier answer, to continue from there.")
+]
 _Agent = Annotated[str, Meta(min_length=1, max_length=100, description="Only sessions of this agent: claude, codex …")]
 _Project = Annotated[
     str,
@@ -63,10 +66,16 @@ class SearchSessions(Selection, frozen=True, kw_only=True, rename={"where": "in"
             description='Words that must all occur, in any order; "…" is a phrase, a trailing * matches any ending.',
         ),
     ]
-    where: Annotated[
-        tuple[Field, ...],
-        Meta(min_length=1, description="Fields to search; tool_result is slower and not searched by default."),
-    ] = INDEXED
+    where: (
+        Annotated[
+            tuple[Field, ...],
+            Meta(
+                min_length=1,
+                description="Only these fields. By default text, thinking and tool_input, and with few hits all of them.",
+            ),
+        ]
+        | None
+    ) = None
     limit: Annotated[int, Meta(ge=1, le=50, description="Maximum number of hits.")] = 10
 
 

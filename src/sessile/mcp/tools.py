@@ -19,21 +19,36 @@ import base64
 import hashlib
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from sessile.agents.base import row_of
 from sessile.core.entries import Entry
 from sessile.core.kinds import MARKER
 from sessile.core.visible import visible_json
-from sessile.core.words import INDEXED, Excerpt, Field, Query, excerpt, fold, passages
+from sessile.core.words import (
+    FEW,
+    FIELDS,
+    INDEXED,
+    NOT_INDEXED,
+    Excerpt,
+    Field,
+    Query,
+    excerpt,
+    fold,
+    passages,
+    pieces,
+    rest,
+)
 from sessile.errors import Ambiguous, EntryNotFound, InvalidQuery, SessileError
 from sessile.gateway.handles import Handles
 from sessile.library import Library, find_leaf
 from sessile.mcp.access import MAX_ENTRY, Access, Call, Mask, Scope, catalogued, iso
 from sessile.mcp.shapes import (
+    MAX_CURSOR,
     NOTICE,
     Answer,
     Arguments,
@@ -177,8 +192,10 @@ class _Search:
         self._arguments = arguments
         self._query = Query(arguments.query)
         self._rows: dict[str, SessionRow] = {}
+        self._asked = INDEXED if arguments.where is None else arguments.where
         self._titles: list[str] = []
-        self._pending = 0
+        self._unread: set[str] = set()
+        self._widened = False
         self._notes: list[str] = []
         self._handles: Handles[Session] = Handles(lambda path: access.store.open(path, readonly=True), _MAX_OPEN)
         self._masks: dict[str, Mask] = {}  # by path: each session is read for its secrets once
@@ -200,8 +217,13 @@ class _Search:
             if len(hits) >= limit or len(candidates) < wanted or wanted >= _MAX_HITS or self._call.is_late():
                 break
             wanted *= 2
-        if "tool_result" in self._arguments.where and len(hits) < limit:
-            hits += self._tool_results(limit - len(hits))
+        asked = self._arguments.where
+        if self._unread and len(hits) < limit:
+            hits += self._scan(limit - len(hits), self._asked, {hit[:3] for hit in hits}, self._unread)
+        fields = [field for field in NOT_INDEXED if field in asked] if asked is not None else NOT_INDEXED
+        if fields and len(hits) < (FEW if asked is None else limit):
+            self._widened = True
+            hits += self._scan(limit - len(hits), fields, {hit[:3] for hit in hits})
         return hits[:limit]
 
     def _is_late(self) -> bool:
@@ -212,14 +234,19 @@ class _Search:
 
     def _candidates(self, limit: int) -> list[_Candidate]:
         """Return candidates from the index, best first."""
-        fields = [field for field in self._arguments.where if field in INDEXED]
+        fields = [field for field in self._asked if field in INDEXED]
         with self._access.shelf.asked() as library:
             wanted = self._access.chosen(library, self._arguments)
             everything = wanted == Filter(hide=())  # then the index needs no list of sessions
             results = library.search(
-                self._arguments.query, None if everything else wanted, fields=fields, limit=limit, count=False
+                self._arguments.query,
+                None if everything else wanted,
+                fields=fields,
+                limit=limit,
+                count=False,
+                scan=False,
             )
-            self._titles, self._pending = results.titles, results.pending
+            self._titles, self._unread = results.titles, {*results.unread}
             self._remember_rows(library, wanted, results)
         notes = [f"ignored {part[:40]!r}, which is not a word" for part in results.ignored]
         self._notes += [note for note in notes if note not in self._notes]
@@ -247,7 +274,7 @@ class _Search:
                     return None
                 mask = self._masks.get(candidate.path) or self._access.masks.over(session)
                 self._masks[candidate.path] = mask
-                text = mask.text(passages(mask.value(entry.body)).get(candidate.field, ""))
+                text = mask.text(_field(candidate.field, mask.value(entry.body), mask.value(row_of(entry.raw))))
         except SessileError:
             return None  # the session is gone
         spans = self._query.find(text)
@@ -255,24 +282,32 @@ class _Search:
             return None
         return _Hit(candidate.path, entry.id, candidate.field, excerpt(text, spans, _EXCERPT))
 
-    def _tool_results(self, limit: int) -> list[_Hit]:
-        """Scan tool results, newest sessions first; they are not indexed."""
+    def _scan(
+        self,
+        limit: int,
+        fields: Sequence[Field],
+        known: Collection[tuple[str, str | None, Field]],
+        only: Collection[str] | None = None,
+    ) -> list[_Hit]:
+        """Read fields that are not indexed, or `only` sessions that are not, newest sessions first."""
         with self._access.shelf.asked() as library:
             wanted = self._access.chosen(library, self._arguments)
-            rows = library.list(wanted).rows
+            rows = [row for row in library.list(wanted).rows if only is None or row.path in only]
         self._rows |= {row.path: row for row in rows}
         needle, notices = WordNeedle(self._query), list[str]()
-        scanned = library.scan_rows(
-            rows, needle, fields=("tool_result",), notices=notices, deadline=self._call.deadline
-        )
+        scanned = library.scan_rows(rows, needle, fields=fields, notices=notices, deadline=self._call.deadline)
         hits: list[_Hit] = []
         for row, match in scanned:
             if len(hits) >= limit or self._is_late():
                 break
-            hit = self._redacted(_Candidate(row.path, match.entry_id, match.field, match.excerpt.text))
-            hits += [] if hit is None else [hit]
+            if (row.path, match.entry_id, match.field) not in known:
+                hit = self._redacted(_Candidate(row.path, match.entry_id, match.field, match.excerpt.text))
+                hits += [] if hit is None else [hit]
+        else:
+            self._unread = set() if only is not None and not notices else self._unread
         if notices:  # they contain paths, which may contain anything
-            self._notes.append("not all sessions could be read completely")
+            note = "not all sessions could be read completely"
+            self._notes += [] if note in self._notes else [note]
         return hits
 
     def results(self, hits: Sequence[_Hit], *, titles: bool) -> Iterator[FoundSession]:
@@ -310,13 +345,23 @@ class _Search:
         """Yield what the answer does not include."""
         if more:
             yield "more hits; call again with the cursor"
-        if "tool_result" not in self._arguments.where:
-            yield "tool results were not searched; add tool_result to `in`"
-        if self._pending:
-            yield f"{many(self._pending, 'session is', 'sessions are')} not indexed yet; call again in a moment"
+        skipped = [field for field in FIELDS if field not in self._asked]
+        if skipped and not (self._arguments.where is None and self._widened):
+            # Not how many: numbers would reveal what hidden texts contain.
+            yield f"not searched: {', '.join(skipped)}; add them to `in`"
+        if self._unread:
+            yield f"{many(len(self._unread), 'session was', 'sessions were')} not searched completely"
         if self._access.masks.hide:
             yield "secrets are hidden and not searched"
         yield from self._notes
+
+
+def _field(field: Field, body: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """Return the text of a field of an entry; other data is that of the row as it is stored."""
+    texts = passages(body)
+    if field != "other":
+        return texts.get(field, "")
+    return "\n".join(rest(row, {text for _, text in pieces(body)}))
 
 
 def _entry(session: Session, candidate: _Candidate) -> Entry | None:
@@ -514,8 +559,10 @@ class _Opening:
         shown = sum(len(part.text) for part in last.texts) - cut if cut else 0
         return self._cursor(tip, last.row.id, backwards=False, sent=shown)
 
-    def _cursor(self, tip: str | None, entry: str, *, backwards: bool, sent: int = 0) -> str:
-        return cursor_of(_Place(tip, entry, backwards, sent), self._arguments)
+    def _cursor(self, tip: str | None, entry: str, *, backwards: bool, sent: int = 0) -> str | None:
+        """Return the cursor for a place; `None` if the ids in it are too long to be passed back."""
+        cursor = cursor_of(_Place(tip, entry, backwards, sent), self._arguments)
+        return cursor if len(cursor) <= MAX_CURSOR else None
 
     def _left_out(self, hidden: Mapping[str, int], earlier: int | None, later: int | None, cut: int) -> Iterator[str]:
         for count, word, cursor in ((earlier, "earlier", "previous"), (later, "later", "next")):
@@ -528,6 +575,8 @@ class _Opening:
             yield hidden_words(hidden, self._arguments.depth)
         if not self._mask.complete:
             yield "the session was not read completely for secrets; some may be recognized only later"
+        if any(finding.code == "missing_parent" for finding in self._session.findings):
+            yield "the parent of an entry is missing; its branch starts there, and what came before is on another branch"
         gaps = self._session.get_gaps()
         yield from (f"unreadable: {self._mask.line(message)}" for _, message in gaps[:_LISTED_GAPS])
         if len(gaps) > _LISTED_GAPS:
@@ -712,7 +761,8 @@ class Tool(NamedTuple):
 
 TOOLS = {
     "search_sessions": Tool(
-        "Search past sessions for words in messages, thinking and tool calls, on every branch. Best hits first, by session.",
+        "Search past sessions for words in messages, thinking and tool calls, and with few hits in everything else, on every "
+        "branch. Best hits first, by session.",
         SearchSessions,
         SearchAnswer,
         search_sessions,
@@ -741,7 +791,7 @@ def perform(access: Access, call: Call, name: str, arguments: Mapping[str, Any])
     try:
         answer = tool.run(access, call, parse_arguments(dict(arguments), tool.arguments))
     except SessileError as error:
-        return _outcome({"error": _described(access, error)}, failed=True)
+        return _outcome({"notice": NOTICE, "error": _described(access, error)}, failed=True)
     return _outcome(msgspec.to_builtins(answer), failed=False)
 
 

@@ -370,16 +370,19 @@ def outline_lines(
     if head is not None:
         facts = _head(head, full=columns is None)
         yield _fit(line("session: ", *facts) if plain_words else facts, columns)
-    settings = 0
+    settings = folded = 0
     for row in rows:
         if plain_words:
             yield from (_fit(spoken, columns) for spoken in _spoken(row))
         else:
             yield _drawn(row, columns, ids)
         settings += row.settings
-    if settings:
-        hidden = f"hidden: {many(settings, 'setting')}" if plain_words else f"… {settings:,} hidden (settings)"
-        yield _fit(line(Span(f"{hidden}. Show: --full", "dim")), columns)
+        folded += row.entries if row.shown is None else 0
+    if settings or folded:
+        entries = [f"{many(folded, 'entry', 'entries')} in runs"] if folded else []
+        hidden = ", ".join([*entries, *([many(settings, "setting")] if settings else [])])
+        shown = f"hidden: {hidden}" if plain_words else f"… {settings + folded:,} hidden ({hidden})"
+        yield _fit(line(Span(f"{shown}. Show: --full", "dim")), columns)
 
 
 def _head(head: OutlineHead, full: bool) -> Line:

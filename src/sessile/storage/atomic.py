@@ -18,7 +18,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 
@@ -26,13 +26,12 @@ import msgspec
 
 from sessile.errors import Damaged, SessileError, UnsafePath, storage_failure, storage_failures
 from sessile.storage.base import CHUNK, Filesystem
-from sessile.storage.locks import acquire, locked
+from sessile.storage.locks import NO_LOCKS, acquire, locked
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
 _PATIENCE = 10.0  # seconds to wait for the lock of a file that is being created
 _LIST_PATIENCE = 5.0  # seconds to wait for the lock of a name list
 _NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # other device, or no hard links on this one
-_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK)  # of a file system without flock
 _OUR_DEPTH = 3  # <root>/sessions/<project>
 _TEMP = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _MAX_SWEPT = 32  # temporary files that one writer looks at
@@ -155,7 +154,7 @@ def _locks(fs: Filesystem, fd: int) -> bool:
     try:
         return fs.lock(fd)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             raise
         return True
 
@@ -252,7 +251,8 @@ def sweep(
     At most `compared` bytes are read. Nothing is raised: whoever calls has other work to do.
     """
     with suppress(OSError, SessileError):
-        found = [name for name in (fs.names(folder) if names is None else names) if _TEMP.fullmatch(name)]
+        ended = (name for name in (fs.names(folder) if names is None else names) if name.endswith(".tmp"))
+        found = [name for name in ended if _TEMP.fullmatch(name)]
         for name in found[:_MAX_SWEPT]:
             with suppress(OSError, SessileError):
                 compared -= _sweep_one(fs, f"{folder}/{name}", cache, compared)
@@ -291,37 +291,35 @@ def is_spare(fs: Filesystem, path: str) -> bool:
     there = [f"{folder}/{name}" for name in names if exists(fs, f"{folder}/{name}")]
     journal = target.endswith((_JOURNAL, _DRAFT))
     if not there:
-        return journal and all(map(_says_nothing, _lines_of(fs, path)))
+        with reading(fs, path) as fd:
+            return journal and all(map(_says_nothing, lines(fs, fd)))
     return any(starts_with(fs, each, path) or (journal and _has_entries(fs, each, path)) for each in there)
 
 
 def starts_with(fs: Filesystem, path: str, start: str) -> bool:
     """Return whether a file starts with all bytes of another."""
-    if fs.lstat(start).st_size > fs.lstat(path).st_size:
-        return False
-    pieces = _pieces(fs, path)
-    rest = b""
-    for piece in _pieces(fs, start):
-        while len(rest) < len(piece):
-            rest += next(pieces, b"") or b"\0" * len(piece)  # the file became shorter
-        if not rest.startswith(piece):
-            return False
-        rest = rest[len(piece) :]
+    with reading(fs, path) as whole, reading(fs, start) as beginning:
+        offset = 0
+        while piece := fs.read(beginning, CHUNK, offset):
+            if fs.read(whole, len(piece), offset) != piece:
+                return False
+            offset += len(piece)
     return True
 
 
 def _has_entries(fs: Filesystem, path: str, temp: str) -> bool:
     """Return whether a journal has all entries of a temporary file, in their order."""
-    theirs = _lines_of(fs, path)
-    for line in _lines_of(fs, temp):
-        if _says_nothing(line):
-            continue
-        entry, whole = _ENTRY.match(line), line.endswith(b"\n")
-        for other in theirs:
-            if other == line or (not whole and other.startswith(line)) or (entry and other.startswith(entry[0])):
-                break
-        else:
-            return False
+    with reading(fs, path) as journal, reading(fs, temp) as left:
+        theirs = lines(fs, journal)
+        for line in lines(fs, left):
+            if _says_nothing(line):
+                continue
+            entry, whole = _ENTRY.match(line), line.endswith(b"\n")
+            for other in theirs:
+                if other == line or (not whole and other.startswith(line)) or (entry and other.startswith(entry[0])):
+                    break
+            else:
+                return False
     return True
 
 
@@ -332,29 +330,30 @@ def _says_nothing(line: bytes) -> bool:
     return line[: len(_START)] == _START[: len(line)] and len(line) < _BEFORE_CONTENT and not line.endswith(b"\n")
 
 
-def _lines_of(fs: Filesystem, path: str) -> Iterator[bytes]:
-    """Yield the lines of a file with their newlines."""
+@contextmanager
+def reading(fs: Filesystem, path: str) -> Iterator[int]:
+    """Open a file for reading."""
+    fd = fs.open(path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        fs.close(fd)
+
+
+def lines(fs: Filesystem, fd: int) -> Iterator[bytes]:
+    """Yield the lines of an open file with their newlines."""
     rest: list[bytes] = []
-    for piece in _pieces(fs, path):
+    offset = 0
+    while piece := fs.read(fd, CHUNK, offset):
+        offset += len(piece)
         first, newline, after = piece.partition(b"\n")
         rest.append(first + newline)
         if newline:
-            *lines, last = after.split(b"\n")
-            yield from chain((b"".join(rest),), (line + b"\n" for line in lines))
+            *whole, last = after.split(b"\n")
+            yield from chain((b"".join(rest),), (line + b"\n" for line in whole))
             rest = [last] if last else []
     if rest:
         yield b"".join(rest)
-
-
-def _pieces(fs: Filesystem, path: str) -> Iterator[bytes]:
-    fd = fs.open(path, os.O_RDONLY)
-    try:
-        offset = 0
-        while piece := fs.read(fd, CHUNK, offset):
-            yield piece
-            offset += len(piece)
-    finally:
-        fs.close(fd)
 
 
 # -- second names
@@ -407,14 +406,36 @@ def is_plain(fs: Filesystem, path: str) -> bool:
     return stat.S_ISREG(fs.lstat(path).st_mode)
 
 
-def make_folders(fs: Filesystem, path: str, known: set[str] | None = None, *, below_links: bool = False) -> None:
-    """Make a folder and its parents, durably. With `below_links`, for foreign stores, a parent may be a symbolic link.
+@contextmanager
+def folders_for(fs: Filesystem, path: str, known: set[str] | None = None) -> Iterator[None]:
+    """Make a folder and its parents for something new. If the block raises, those that were missing and are empty go again."""
+    made = make_folders(fs, path, known)
+    try:
+        yield
+    except BaseException:
+        if made and known is not None:
+            known.discard(path)
+        _unmake(fs, made)
+        raise
 
-    With `known`, names that existed before are made durable too, because the process that made them may have died before
-    its sync. Folders for which that was done are added to the set and skipped next time.
+
+def _unmake(fs: Filesystem, made: Sequence[str]) -> None:
+    for folder in reversed(made):
+        with suppress(OSError):  # gone already, or another process uses it
+            fs.rmdir(folder)
+
+
+def make_folders(
+    fs: Filesystem, path: str, known: set[str] | None = None, *, below_links: bool = False
+) -> Sequence[str]:
+    """Make a folder and its parents, durably, and return those that were missing, outermost first.
+
+    With `below_links`, for foreign stores, a parent may be a symbolic link. With `known`, names that existed before are made
+    durable too, because the process that made them may have died before its sync. Folders for which that was done are added
+    to the set and skipped next time.
     """
     if known is not None and path in known and exists(fs, path):
-        return
+        return ()
     target = path
     missing = []
     while not exists(fs, path):
@@ -423,15 +444,22 @@ def make_folders(fs: Filesystem, path: str, known: set[str] | None = None, *, be
     with storage_failures(path, "make a folder"):
         if missing and not below_links and not stat.S_ISDIR(fs.lstat(path).st_mode):
             raise UnsafePath("cannot make a folder below this path: it is not a folder", path=path)
-        for folder in reversed(missing):
-            try:
-                fs.mkdir(folder)
-            except FileExistsError:
-                pass  # another process was faster, but may not have made the name durable yet
-            fs.sync_directory(posixpath.dirname(folder))
-        if known is not None:
-            _settle(fs, path)
-            known.add(target)
+        made: list[str] = []
+        try:
+            for folder in reversed(missing):
+                try:
+                    fs.mkdir(folder)
+                    made.append(folder)
+                except FileExistsError:
+                    pass  # another process was faster, but may not have made the name durable yet
+                fs.sync_directory(posixpath.dirname(folder))
+            if known is not None:
+                _settle(fs, path)
+                known.add(target)
+        except BaseException:
+            _unmake(fs, made)
+            raise
+    return made
 
 
 def _settle(fs: Filesystem, path: str) -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from sessile.errors import NotFound, Unsupported
+from sessile.storage import log
 from sessile.storage.base import Blobs, Filesystem, Journals
 from sessile.storage.blobs import BlobStore
-from sessile.storage.filesystem import RootedFilesystem
+from sessile.storage.filesystem import RootedFilesystem, check_private
 from sessile.storage.layout import Layout
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Backing(NamedTuple):
     close: Callable[[], None]
     catalog: Callable[[str | None], Catalog | JoinedCatalog]  # takes the cache folder, where one is needed
     database: Database | None = None  # for tables that many processes share
+    purge: Callable[[Sequence[str], str], None] = lambda paths, session_id: None  # after these were erased
 
 
 def is_database(root: str) -> bool:
@@ -74,7 +76,7 @@ def backing_of(
         if os.path.isfile(place):
             raise NotFound("the root is a file", path=place, hint="pass the folder of the store")
         fs = RootedFilesystem(place)
-    layout = Layout(place, os.path.abspath(cache) if cache is not None else f"{place}/cache")
+    layout = Layout(place, _private(fs, os.path.abspath(cache)) if cache is not None else f"{place}/cache")
 
     def journals() -> Journals:
         from sessile.storage.journal import FileJournals  # saves start-up time: a listing opens no journal
@@ -82,6 +84,17 @@ def backing_of(
         return FileJournals(fs, layout, power=power, patience=patience)
 
     return Backing(place, fs, layout, journals, _nothing, partial(_catalog, fs, formats))
+
+
+def _private(fs: Filesystem, cache: str) -> str:
+    """Return a cache folder; if another user could have put an index there, a path at which there is never one."""
+    try:
+        if isinstance(fs, RootedFilesystem):
+            check_private(cache)
+    except OSError as error:
+        log.info("the cache folder %s is not used: %s", cache, error.strerror)
+        return f"{os.devnull}/cache"
+    return cache
 
 
 def blobs_at(address: str | None, layout: Layout, fs: Filesystem) -> Blobs:

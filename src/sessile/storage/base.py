@@ -10,6 +10,7 @@ a store. Positions in a journal are opaque, so a database can be a journal too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sessile.core.kinds import State
@@ -41,24 +42,16 @@ class Stat(Protocol):
     def st_ctime_ns(self) -> int: ...
 
 
-class Stamp(NamedTuple):
-    """What identifies one state of a file. Every change of the file changes its stamp: see `stamp_of`."""
+Stamp = tuple[int, int, int, int, int]
+"""What identifies one state of a file: inode, device, size, time of the last modification, time of the last change.
 
-    inode: int
-    device: int
-    size: int
-    modified: int
-    changed: int
+No program can set the time of the last change (ctime), so an edit that keeps the size and restores the modification time still
+has another stamp. On a file system whose clock advances only every few milliseconds, a change right after the stamp was taken may
+go unnoticed: `RowIndex.stamp` notes whether that is possible.
+"""
 
-
-def stamp_of(stat: Stat) -> Stamp:
-    """Return the stamp of a file.
-
-    The time of the last change (ctime) cannot be set by a program, so an edit that keeps the size and restores the
-    modification time still has another stamp. On a file system whose clock advances only every few milliseconds, a change
-    right after the stamp was taken may go unnoticed: `RowIndex.stamp` notes whether that is possible.
-    """
-    return Stamp(stat.st_ino, stat.st_dev, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+stamp_of: Callable[[Stat], Stamp] = attrgetter("st_ino", "st_dev", "st_size", "st_mtime_ns", "st_ctime_ns")
+"""Return the stamp of a file. Every append takes two of them."""
 
 
 class Filesystem(Protocol):
@@ -175,6 +168,10 @@ class Blobs(Protocol):
 
     def has(self, digest: str) -> bool:
         """Return whether something is stored under that hash."""
+        ...
+
+    def remove(self, digest: str) -> None:
+        """Remove a blob for good, if there is one. Only erasing a session does that."""
         ...
 
 

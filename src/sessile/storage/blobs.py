@@ -115,6 +115,15 @@ class BlobStore:
         """Return whether there is a file for that hash."""
         return atomic.exists(self._fs, self.path(digest))
 
+    def remove(self, digest: str) -> None:
+        """Remove a blob for good, if there is one."""
+        path = self.path(digest)
+        self._known.discard(digest)
+        with storage_failures(path, "remove a blob"):
+            if atomic.exists(self._fs, path):
+                self._fs.unlink(path)
+                self._fs.sync_directory(self.folder)
+
 
 def checked_hash(digest: str) -> str:
     """Return the hash, or raise `InvalidId`: it becomes the name of a file."""

@@ -31,16 +31,26 @@ SQLite accesses its file itself, so the database does not go through `Filesystem
 from __future__ import annotations
 
 import os
+import posixpath
 import sqlite3
 import stat
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from sessile.core.words import INDEXED, Field, Query
-from sessile.errors import SessileError, SessionBusy, StorageFailure, UnsafePath
+from sessile.errors import (
+    SessileError,
+    SessionBusy,
+    StorageFailure,
+    UnsafePath,
+    UnsupportedVersion,
+    second_name,
+    storage_failures,
+)
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.catalog_rows import (
@@ -56,16 +66,16 @@ from sessile.storage.catalog_rows import (
     select,
     usage,
 )
-from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.filesystem import PosixFilesystem, check_private
 from sessile.storage.filters import EVERYTHING, Filter, SqlSelection, within
 from sessile.storage.formats import Formats
 from sessile.storage.locks import locked
 from sessile.storage.session_lists import LISTS, has_changed, take_over, withdrawn
-from sessile.storage.walk import Found, Mark, walk
+from sessile.storage.walk import Found, Mark, mark_of, walk
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
-    from sessile.storage.catch_up import Depth, Progress, Reconciler
+    from sessile.storage.catch_up import Depth, Facts, Progress, Reconciler
     from sessile.storage.search import Results
 
 VERSION = 6  # of the tables: a catalog with another number is rebuilt
@@ -74,6 +84,7 @@ _TRIES = 4  # as it is, rebuilt, over a copy, in memory
 Answer = TypeVar("Answer")
 
 PATIENCE = 0.5  # seconds to wait for another process; reading the changed files again costs no more
+_ERASE_PATIENCE = 10.0
 _SIDES = ("-journal", "-wal", "-shm")
 _PAGE = 8 * 1024  # bytes; a first listing writes all rows at once
 _CACHE = 16 * 1024  # kilobytes of pages in memory
@@ -173,23 +184,19 @@ class Catalog:
         known = known_files(database)
         changed, gone = self._news(found, known)
         if changed or gone or any(self._waiting(database, depth)) or has_changed(self._fs, database, self._places):
-            from sessile.storage.catch_up import (  # saves start-up time: a warm listing reads no files
-                Enough,
-                Reconciler,
-            )
-
+            catch_up = _catching_up()
             with self._file.writing() as ours:
                 if ours is not database:  # another process has changed it before we had the lock
                     known = known_files(ours)
                     changed, gone = self._news(found, known)
                 again = withdrawn(self._fs, ours, self._places, self._formats)
                 changed = [*changed, *(path for path in again if path in found.marks and path not in changed)]
-                work = Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline)
+                work = catch_up.Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline)
                 try:
                     work.look(found, known, changed, gone)
                     take_over(self._fs, ours, self._places, self._formats)
                     self._read(work, depth)
-                except Enough:
+                except catch_up.Enough:
                     pass  # the rest is counted below
                 database = ours
         return CaughtUp(len(found.marks), len(changed), len(gone), *self._waiting(database, "index"))
@@ -252,6 +259,53 @@ class Catalog:
         self.catch_up(places, depth=self._depth, copies=self._copied)
         return question(self._file.database())
 
+    # -- checking
+
+    def compare(self, path: str, places: Sequence[str]) -> Sequence[str]:
+        """Return how the row of a file, and its words, differ from the file; none if they would be read again anyway.
+
+        `places` are the folders of sessions, which may have lists.
+        """
+        beside = [place for place in places if path.startswith(f"{place.rstrip('/')}/")]
+
+        def work(database: sqlite3.Connection) -> Sequence[str]:
+            stored = _catching_up().facts_of(database, path)
+            try:
+                mark = mark_of(self._fs.lstat(path))
+            except OSError:
+                return []
+            if stored is None or stored.mark != mark:
+                return []
+            fresh = self._read_anew(path, stored, beside)
+            found: Sequence[str] = _catching_up().differences(stored, fresh, self._file.keeps)
+            return found
+
+        return self._ask(work)
+
+    def _read_anew(self, path: str, stored: Facts, places: Sequence[str]) -> Facts | None:
+        """Return what a new catalog knows of a file, read as deeply as before."""
+        found = Found({path: stored.mark}, {path} if stored.row["sub_agent"] else set())
+        with Catalog(self._fs, None, self._formats)._file.writing() as fresh:
+            reading = _catching_up().Reconciler(self._fs, self._formats, fresh, True, None, None)
+            reading.look(found, {}, [path], [])
+            take_over(self._fs, fresh, places, self._formats)
+            if stored.depth != "look":
+                reading.read(stored.depth, [posixpath.dirname(path)])
+            facts: Facts | None = _catching_up().facts_of(fresh, path)
+            return facts
+
+    def forget(self, path: str) -> None:
+        """Remove the row of a file and its words, so that the next catch-up reads it."""
+
+        def work() -> None:
+            with self._file.writing() as database:
+                known = known_files(database).get(path)
+                if known is not None:
+                    reading = _catching_up().Reconciler(self._fs, self._formats, database, self._file.keeps, None, None)
+                    reading.look(Found({}, set()), {path: known}, [], [path])
+
+        self._retried(work)
+
     # -- queries
 
     def list(self, wanted: Filter = EVERYTHING) -> Listing:
@@ -307,6 +361,12 @@ class Catalog:
             return Searcher(self._fs, self._formats, words, directly).search(query, fields, limit, count)
 
         return self._ask(work)
+
+
+def _catching_up() -> ModuleType:
+    from sessile.storage import catch_up  # saves start-up time: a warm listing reads no files
+
+    return catch_up
 
 
 # -- the database file
@@ -369,9 +429,16 @@ class CatalogFile:
         return self._db
 
     def _open(self, mark: DatabaseMark | None) -> None:
-        """Open the database as it is if it matches its seal, else under the lock."""
+        """Open the database as it is if it matches its seal, else under the lock. One of a newer release is left alone."""
         self.close()
+        if self._folder is not None:
+            with storage_failures(self._folder, "use the cache folder"):
+                check_private(self._folder)
         seal = self._read_seal()
+        if seal is not None and seal.version > self._version:
+            raise UnsupportedVersion(
+                f"its version is {seal.version}; this release supports {self._version}", path=self.path
+            )
         if self._fits(seal, mark) or (seal is not None and seal.at_work and self._is_locked()):
             self._mark = mark
             self._db = self._connect()
@@ -436,6 +503,16 @@ class CatalogFile:
         self._fs.close(self._fs.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
         self._db = self._connect()
         _create(self._db, self._schema)
+
+    def erase(self) -> None:
+        """Remove the database for good, with everything that it knows. The next catch-up makes a new one."""
+        if self._folder is None or not os.path.isdir(self._folder):  # that of a store in memory is not on the disk
+            return
+        with self._lock(_ERASE_PATIENCE):
+            self.close()
+            for path in (self.path, *(self.path + side for side in _SIDES), f"{self._folder}/catalog.seal"):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
 
     # -- failures
 
@@ -504,6 +581,8 @@ class CatalogFile:
             raise UnsafePath(
                 "the catalog is not a regular file", path=self.path, hint="remove it from the cache folder"
             )
+        if status.st_nlink > 1:
+            raise second_name(self.path)
         return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def _read_seal(self) -> _Seal | None:

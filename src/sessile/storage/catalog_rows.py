@@ -55,8 +55,8 @@ SESSIONS = (
     # From the ends of the file.
     " format TEXT, problem TEXT, id TEXT, cwd TEXT, title TEXT, created TEXT, parent TEXT, first_text TEXT,"
     " last_role TEXT, last_status TEXT, header_title TEXT, header_at INTEGER, version INTEGER, origin TEXT,"
-    # What its agent's list says of it.
-    " told TEXT,"
+    # What its agent's list says of it, and whether an entry has given it a name, which counts more.
+    " told TEXT, named INTEGER NOT NULL DEFAULT 0,"
     # How far its lines were counted and indexed, and the counts.
     " covered INTEGER NOT NULL DEFAULT 0, counted INTEGER NOT NULL DEFAULT 0, indexed INTEGER NOT NULL DEFAULT 0,"
     " searchable INTEGER NOT NULL DEFAULT 0, passages INTEGER NOT NULL DEFAULT 0,"

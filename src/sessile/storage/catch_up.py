@@ -83,7 +83,7 @@ _TEXT_COLUMNS = (
 _ROW = ", ".join("nullif(?, '')" if name in _TEXT_COLUMNS else "?" for name in _COLUMNS)
 _INSERT = f"INSERT INTO sessions ({_LOOKED}) VALUES ({_ROW})"
 _CHANGE = (
-    f"UPDATE sessions SET ({_LOOKED}) = ({_ROW}), counted = 0, searchable = 0, told = NULL,"
+    f"UPDATE sessions SET ({_LOOKED}) = ({_ROW}), counted = 0, searchable = 0, told = NULL, named = 0,"
     f" {', '.join(f'{name} = NULL' for name in COUNTS)}, spending = NULL WHERE number = ?"
 )
 _UNKNOWN = (None,) * len(Glance.__struct_fields__)
@@ -99,7 +99,7 @@ _READING = (
 _POSITION = "covered = ?, fit = ?, state = ?, indexed = ?, passages = ?"
 _SAVE = f"UPDATE sessions SET {_POSITION} WHERE number = ?"
 _SHOW = (
-    f"UPDATE sessions SET {_POSITION}, counted = 1, searchable = ?, title = ?, first_text = ?, last_role = ?,"
+    f"UPDATE sessions SET {_POSITION}, counted = 1, searchable = ?, named = ?, title = ?, first_text = ?, last_role = ?,"
     f" last_status = ?, {', '.join(f'{name} = ?' for name in COUNTS)}, spending = ? WHERE number = ?"
 )
 
@@ -359,7 +359,7 @@ class Reconciler:
     def _show(self, row: Reading, position: tuple[Any, ...], counting: Counting, index: bool) -> None:
         """Write what was counted into the row."""
         title, *rest = counting.summary()
-        values = (title, *rest, *counts_as_columns(counting.digest.counts()))
+        values = (counting.digest.named, title, *rest, *counts_as_columns(counting.digest.counts()))
         spending = counting.digest.spending.encode()
         self._db.execute(_SHOW, (*position, index, *map(storable, values), spending, row.number))
         if index:
@@ -632,6 +632,105 @@ def entries_in(name: str, line: Line, formats: Formats) -> Iterator[tuple[str | 
         yield from formats.entries(name, line)
     elif line.head.type != "session" and (entry := decoded(line)) is not None:
         yield line.head.id, entry
+
+
+# -- checking
+
+
+class Facts(NamedTuple):
+    """Everything that a catalog knows of a file, for a comparison."""
+
+    mark: Mark
+    depth: Depth
+    row: dict[str, Any]
+    lengths: dict[int, bytes]  # the numbers of words of each entry that is indexed, by the offset of its line
+    find: Callable[[str], set[int]]  # returns the offsets of the entries with a word
+    words: Callable[[], list[str]]  # returns some of the words
+
+
+_GLANCED = (
+    "sub_agent",
+    "format",
+    "problem",
+    "id",
+    "cwd",
+    "created",
+    "parent",
+    "header_at",
+    "version",
+    "origin",
+    "told",
+)
+_COUNTED = (
+    "named",
+    "title",
+    "first_text",
+    "last_role",
+    "last_status",
+    "header_title",
+    *COUNTS,
+    "spending",
+    "covered",
+    "fit",
+)
+_TRIED = 100  # words of a session that are looked up
+
+
+def facts_of(database: sqlite3.Connection, path: str) -> Facts | None:
+    """Return what a catalog knows of a file; `None` if it has no row."""
+    columns = ("number", *_FILE[1:6], "counted", "searchable", *_GLANCED, *_COUNTED)
+    select = f"SELECT {', '.join(columns)} FROM sessions WHERE path = ?"
+    found = database.execute(select, (_stored(path),)).fetchone()
+    if found is None:
+        return None
+    row = dict(zip(columns, found, strict=True))
+    first = row["number"] << OFFSET_BITS
+    within = (first, first + OFFSETS)
+    lengths = "SELECT id, sz FROM texts_docsize WHERE id BETWEEN ? AND ?"
+    matching = "SELECT rowid FROM texts WHERE texts MATCH ? AND rowid BETWEEN ? AND ?"
+
+    def find(word: str) -> set[int]:
+        quoted = '"{}"'.format(word.replace('"', '""'))
+        return {number - first for (number,) in database.execute(matching, (quoted, *within))}
+
+    def words() -> list[str]:
+        database.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, texts, row)")
+        return [word for (word,) in database.execute("SELECT term FROM words ORDER BY doc, term LIMIT ?", (_TRIED,))]
+
+    return Facts(
+        (row["size"], row["mtime_ns"], row["inode"], row["device"], row["ctime_ns"]),
+        "index" if row["searchable"] else "count" if row["counted"] else "look",
+        row,
+        {number - first: size for number, size in database.execute(lengths, within)},
+        find,
+        words,
+    )
+
+
+def differences(stored: Facts, fresh: Facts | None, has_words: bool) -> list[str]:
+    """Return what a catalog knows otherwise than a new one. Which entries have words, and how many, is compared for all
+    of them; which words, for the rarest ones."""
+    if fresh is None:
+        return ["the file has a row"]
+    columns = (*_GLANCED, *_COUNTED) if stored.depth != "look" else _GLANCED
+    found = [
+        f"{name.replace('_', ' ')}: {_short(stored.row[name])} instead of {_short(fresh.row[name])}"
+        for name in columns
+        if stored.row[name] != fresh.row[name]
+    ]
+    if stored.depth == "index" and has_words:
+        wrong = {offset for offset, _ in stored.lengths.items() ^ fresh.lengths.items()}
+        for word in fresh.words():
+            wrong |= stored.find(word) ^ fresh.find(word)
+        if wrong:
+            count = f"{len(wrong)} {'entry' if len(wrong) == 1 else 'entries'}"
+            found.append(f"words: those of {count}, first at offset {min(wrong)}")
+    return found
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:59]}…"
 
 
 # -- words

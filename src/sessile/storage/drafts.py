@@ -7,17 +7,14 @@ writing publishes it.
 
 from __future__ import annotations
 
-import os
 import posixpath
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from sessile.core.kinds import TALK
 from sessile.errors import SessileError, SessionBusy, SessionNotFound, storage_failure, storage_failures
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem, Journals, OwnJournal
 from sessile.storage.layout import DRAFT, JOURNAL
-from sessile.storage.locks import acquire
 
 PATIENCE = 0.25  # seconds; another process that recovers the draft, or looks whether it is held, needs less
 
@@ -111,26 +108,6 @@ def recover_one(fs: Filesystem, journals: Journals, path: str) -> bool:
     except SessionBusy as error:
         hint = f"it is a draft, which only one process can write: open it for reading, or {error.hint}"
         raise SessionBusy(error.message, path=draft, hint=hint) from None
-
-
-@contextmanager
-def unwritten(fs: Filesystem, path: str) -> Iterator[None]:
-    """Keep a draft without a writer, so that it can be moved. A file that is not a draft is left alone.
-
-    Raises:
-        SessionBusy: A process writes the draft.
-    """
-    if not is_draft(path):
-        yield
-        return
-    with storage_failures(path, "open the draft"):
-        fd = fs.open(path, os.O_RDONLY)
-    try:
-        acquire(fs, fd, path, PATIENCE)
-        yield
-    finally:
-        with storage_failures(path, "close the draft"):
-            fs.close(fd)
 
 
 def _take_over(

@@ -5,8 +5,10 @@ symbolic link in its last component. Opening a FIFO or a device never blocks.
 
 `RootedFilesystem` also protects what is below one root: no symbolic link is followed when something is changed there. Every
 folder of a path is opened from the one above it, and none through a link, so a folder that is a link, or is swapped for one
-at any time, fails with ELOOP. So do pipes, sockets, devices, and files that have a second name elsewhere. The root itself
-is resolved by the caller and must belong to the user. Reading, and paths outside of the root, work as usual.
+at any time, fails with ELOOP. So do pipes, sockets and devices. A file that has a second name elsewhere fails with EMLINK. The
+root itself is resolved by the caller. It must belong to the user, and not be writable for everybody, who could put files there
+before us. If a group may write to it, every folder on the way must belong to the user. Reading, and paths outside of the root,
+work as usual.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from sessile.storage.layout import DRAFT, JOURNAL
 
 ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Flags that every file is opened with."""
@@ -104,6 +108,7 @@ class RootedFilesystem(PosixFilesystem):
     def __init__(self, root: str) -> None:
         self._root = root
         self._below = root.rstrip("/") + "/"
+        self._has_modes = True
 
     def open(self, path: str, flags: int) -> int:
         if not flags & _CHANGING:
@@ -147,24 +152,59 @@ class RootedFilesystem(PosixFilesystem):
         *folders, name = plain[len(self._below) :].split("/")
         fd = os.open(self._root, _FOLDER)
         try:
-            if os.fstat(fd).st_uid != os.geteuid():
+            status = os.fstat(fd)
+            if status.st_uid != os.geteuid():
                 raise PermissionError(errno.EPERM, "the root of the store belongs to another user", self._root)
+            if status.st_mode & stat.S_IWOTH:
+                self._check_modes(fd)
+            is_shared = status.st_mode & stat.S_IWGRP
             for folder in folders:
                 fd = _entered(fd, folder)
+                if is_shared and os.fstat(fd).st_uid != status.st_uid:
+                    raise PermissionError(
+                        errno.EPERM, f"the folder {folder} of the store belongs to another user", path
+                    )
             yield fd, name
         finally:
             os.close(fd)
 
+    def _check_modes(self, root: int) -> None:
+        """Raise if every user can write to the root. On a file system without permissions every folder looks like that."""
+        if not self._has_modes:
+            return
+        name = f".sessile-{os.getpid()}-{os.urandom(6).hex()}"
+        os.mkdir(name, 0o700, dir_fd=root)
+        try:
+            self._has_modes = not os.lstat(name, dir_fd=root).st_mode & stat.S_IWOTH
+        finally:
+            os.rmdir(name, dir_fd=root)
+        if self._has_modes:
+            problem = "other users can write to the root of the store; run chmod o-w on it"
+            raise PermissionError(errno.EPERM, problem, self._root)
+
+
+def check_private(folder: str) -> None:
+    """Raise if a folder, or a link to it, belongs to another user, or if every user can write to it. It may be missing."""
+    for look in (os.lstat, os.stat):
+        try:
+            status = look(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if status.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "the folder belongs to another user", folder)
+        if status.st_mode & stat.S_IWOTH and stat.S_ISDIR(status.st_mode):
+            raise PermissionError(errno.EPERM, "other users can write to the folder", folder)
+
 
 def _check_plain(status: os.stat_result, flags: int, path: str) -> None:
-    """Raise if this is not a regular file, or if it has a second name and was opened with O_CREAT.
+    """Raise if this is not a regular file, or if it has a second name.
 
-    Without O_CREAT a second name is fine: a session has one while it is rewritten.
+    A session has one while it is rewritten. Its journal decides, once it has the lock.
     """
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.ELOOP, "not a regular file", path)
-    if flags & os.O_CREAT and status.st_nlink > 1:
-        raise OSError(errno.ELOOP, "the file has a second name elsewhere", path)
+    if status.st_nlink > 1 and (flags & os.O_CREAT or not path.endswith((JOURNAL, DRAFT))):
+        raise OSError(errno.EMLINK, "the file has a second name elsewhere", path)
 
 
 def _entered(fd: int, name: str) -> int:

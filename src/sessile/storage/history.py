@@ -34,7 +34,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,7 +42,16 @@ from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 
 from sessile.core.text import utc_datetime
-from sessile.errors import Damaged, ReadOnly, SessileError, StorageFailure, UnsafePath, storage_failure
+from sessile.errors import (
+    Damaged,
+    PermissionRefused,
+    ReadOnly,
+    SessileError,
+    StorageFailure,
+    UnsafePath,
+    second_name,
+    storage_failure,
+)
 
 PATIENCE = 5.0  # seconds that SQLite waits for another process (busy_timeout)
 LARGEST_ID = 2**53  # the limit of JavaScript; a damaged row with id 2**63 - 1 would exhaust AUTOINCREMENT
@@ -91,6 +100,8 @@ _PREFIXES = "id IN (SELECT rowid FROM history_fts WHERE history_fts MATCH :prefi
 # Like LIKE '%token%' for every token, but without escapes and the limits of 50,000 bytes and 1000 terms. `lower` folds
 # ASCII only, as LIKE does.
 _SUBSTRINGS = "NOT EXISTS (SELECT 1 FROM json_each(:tokens) WHERE instr(lower(history.prompt), lower(value)) = 0)"
+
+_AMONG = "prompt IN (SELECT value FROM json_each(?))"
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -200,6 +211,35 @@ class HistoryStorage:
         prefixes = " ".join('"{}"*'.format(token.replace('"', '""')) for token in tokens)
         return self._find({"prefixes": prefixes, "tokens": json.dumps(tokens)}, limit)
 
+    def count(self, prompts: Collection[str]) -> int:
+        """Return how many entries have one of these prompts."""
+
+        def work(database: sqlite3.Connection) -> int:
+            if "history" not in present_tables(database):
+                return 0
+            return int(database.execute(f"SELECT count(*) FROM history WHERE {_AMONG}", _texts(prompts)).fetchone()[0])
+
+        return self._file.use(work, "read the prompt history")
+
+    def erase(self, prompts: Collection[str]) -> None:
+        """Remove these prompts for good: the file is written anew, so that none of their bytes stay in it."""
+
+        def work(database: sqlite3.Connection) -> None:
+            prepare(database)
+            database.execute("PRAGMA secure_delete = ON")
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(f"DELETE FROM history WHERE {_AMONG}", _texts(prompts))
+            database.execute("INSERT INTO history_fts(history_fts) VALUES ('rebuild')")
+            database.execute("COMMIT")
+            database.execute("VACUUM")
+            busy, *_ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if busy:
+                error = sqlite3.OperationalError("another process reads the history")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise error
+
+        self._file.use(work, "erase prompts")
+
     def _find(self, terms: dict[str, Any], limit: float) -> list[HistoryEntry]:
         terms["limit"] = count = _clamped(limit)
         with self._writing:
@@ -254,6 +294,10 @@ def _select(terms: dict[str, Any], database: sqlite3.Connection) -> list[History
         where = f"{_PREFIXES} OR {_SUBSTRINGS}" if "history_fts" in present else _SUBSTRINGS
     rows = database.execute(_SELECT.format(where=where), terms)
     return [HistoryEntry(number, prompt, utc_datetime(at * 1_000_000), cwd) for number, prompt, at, cwd in rows]
+
+
+def _texts(prompts: Collection[str]) -> tuple[str]:
+    return (json.dumps([_storable(prompt).strip() for prompt in prompts]),)
 
 
 def _storable(text: str) -> str:
@@ -342,6 +386,11 @@ class HistoryFile:
                 if not stat.S_ISREG(status.st_mode):
                     hint = "use a regular file; symbolic links are not followed"
                     raise UnsafePath("the prompt history is not a regular file", path=self.path + suffix, hint=hint)
+                if status.st_uid != os.geteuid() and not self.readonly:
+                    hint = "move it away; a new one is created"
+                    raise PermissionRefused("the prompt history belongs to another user", path=self.path, hint=hint)
+                if status.st_nlink > 1 and not self.readonly:
+                    raise second_name(self.path + suffix)
                 if stat.S_IMODE(status.st_mode) != 0o600 and not self.readonly:
                     os.chmod(self.path + suffix, 0o600)
                 files[suffix] = _Mark(status.st_size, status.st_mtime_ns, status.st_ino)

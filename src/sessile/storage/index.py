@@ -61,7 +61,8 @@ HASHED = 1 << 14  # the key is a hash of an id that is not eight bytes long
 ORPHAN = 1 << 15  # there is a parent id, but no such entry
 KIND_FLAGS = (1 << 14) - 1
 
-_MAGIC = b"sessile-index-7\n"
+_FORM = b"sessile-index-"
+_MAGIC = _FORM + b"7\n"
 _STAMP = struct.Struct("<QQQqqI")  # the stamp of the journal, and whether it is settled
 _CHECKED = struct.Struct("<QQQqqII")  # the same with its checksum
 _PREFIX = struct.Struct("<16s48sII")
@@ -297,13 +298,15 @@ class RowIndex:
         """
         try:
             file = IndexFile(fs, path)
+        except NewerIndex:
+            raise
         except NO_CACHE:
             return None
         index = cls()
         try:
             header, stamped = file.header, file.stamp
             if stamped == journal or (
-                header.checked <= journal.size and is_unchanged(stamped, header.checked, header.checksum)
+                header.checked <= journal[2] and is_unchanged(stamped, header.checked, header.checksum)
             ):
                 index._adopt(file)
                 index.stamped = stamped
@@ -450,6 +453,10 @@ class IndexDamaged(Exception):
     """The cache does not hold what was written to it, and must be rebuilt."""
 
 
+class NewerIndex(ValueError):
+    """The cache file has a form that only a newer release knows. It is left alone."""
+
+
 # Errors after which the cache is ignored.
 NO_CACHE = (IndexDamaged, OSError, ValueError, msgspec.MsgspecError, struct.error)
 
@@ -543,11 +550,14 @@ def _read_header(fs: Filesystem, fd: int) -> tuple[Header, Stamp | None, int, by
     if len(encoded) < size <= fs.fstat(fd).st_size:
         encoded = fs.read(fd, size, _PREFIX.size)
     if magic != _MAGIC or zlib.crc32(encoded) != checksum:
+        digits = magic.strip().removeprefix(_FORM)
+        if magic.startswith(_FORM) and digits.isdigit() and int(digits) > int(_MAGIC.removeprefix(_FORM)):
+            raise NewerIndex("an index of a newer release")
         raise ValueError("not an index of this version")
     *fields, settled, checked = _CHECKED.unpack(stamp)
     is_whole = settled and zlib.crc32(stamp[: _STAMP.size]) == checked
     header = msgspec.json.decode(encoded, type=Header)
-    return header, Stamp(*fields) if is_whole else None, _PREFIX.size + size, start
+    return header, tuple(fields) if is_whole else None, _PREFIX.size + size, start
 
 
 class _SavedStates(Sequence[bytes]):

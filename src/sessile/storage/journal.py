@@ -31,6 +31,7 @@ from sessile.errors import (
     SessionNotFound,
     StorageFailure,
     SyncFailed,
+    second_name,
     storage_failure,
     storage_failures,
 )
@@ -39,7 +40,7 @@ from sessile.storage.base import Appended, Filesystem, Revise, Row, Stamp, Stat,
 from sessile.storage.index import IndexDamaged
 from sessile.storage.layout import Layout
 from sessile.storage.line_file import find_or_repeat, write_lines
-from sessile.storage.locks import wait_for
+from sessile.storage.locks import NO_LOCKS, identity, lock_failure, wait_for
 from sessile.storage.reader import GROWN, FileNews, Grown, JournalReader
 
 _REMEMBERED = 64 * 1024  # bytes of our last line that show whether it is still there
@@ -49,7 +50,7 @@ class FileJournal(JournalReader):
     """One session file, open for reading and appending.
 
     With `power` a commit survives a power cut; without it, the end of the process. An append waits at most `patience` seconds
-    for another process.
+    for another process. A file of our own, whose rewrites keep the old file in `originals`, must not have a second name.
     """
 
     _flags = os.O_RDWR | os.O_APPEND
@@ -62,7 +63,9 @@ class FileJournal(JournalReader):
         index_path: str | None = None,
         power: bool = True,
         patience: float = 10.0,
+        originals: str | None = None,
     ) -> None:
+        self._originals = originals
         self._power = power
         self._patience = patience
         self._held = False
@@ -169,16 +172,16 @@ class FileJournal(JournalReader):
                 try:
                     locked = self._fs.lock(self._fd)
                 except OSError as error:
-                    raise storage_failure(error, self.path, "lock the session") from error
+                    raise lock_failure(error, self.path) from error
                 if not locked:
                     wait_for(self._fs, self._fd, self.path, self._patience)
             try:
                 stat = self._fs.lstat(self.path)
-                if stat.st_ino == self._identity:
-                    return stat
             except OSError as error:
                 self._unlock()
                 raise self._latch(storage_failure(error, self.path, "append to the session")) from error
+            if stat.st_ino == self._identity:
+                return stat if stat.st_nlink == 1 or self._originals is None else self._single(stat, self._originals)
             try:
                 self._open_again()
             except SessileError as error:
@@ -186,11 +189,38 @@ class FileJournal(JournalReader):
             self._seen = 0  # everything is news
             locked = False
 
+    def _single(self, stat: Stat, originals: str) -> Stat:
+        """Remove the names that killed rewrites have given to our file, whose lock we hold. Raise if others remain."""
+        fs = self._fs
+        try:
+            with storage_failures(self.path, "look for other names of the session"), suppress(FileNotFoundError):
+                for path in (f"{originals}/{name}" for name in fs.names(originals)):
+                    if identity(fs.lstat(path)) == identity(stat):  # the rewrite did not happen
+                        fs.unlink(path)
+                stat = fs.lstat(self.path)
+            if stat.st_nlink > 1:
+                raise second_name(self.path)
+        except SessileError:
+            self._unlock()
+            raise
+        return stat
+
+    def check_single(self) -> None:
+        """Raise if the file has a second name that is not ours."""
+        with self._mutex:
+            if self._originals is not None and self._stat().st_nlink > 1:
+                try:
+                    self._lock_file()
+                finally:
+                    self._unlock()
+
     def _unlock(self) -> None:
         if self._fd >= 0 and not self._held:
             try:
                 self._fs.unlock(self._fd)
             except OSError as error:
+                if error.errno in NO_LOCKS:
+                    return  # the attempt to take the lock has raised already
                 raise self._latch(storage_failure(error, self.path, "unlock the session")) from error
 
     def _append_locked(self, lines: Sequence[bytes], revise: Revise, now: Stat) -> Appended | None:
@@ -248,12 +278,12 @@ class FileJournal(JournalReader):
         self._stamp = self._left
         if grown is None:
             self._grown = grown = Grown(before, self._index.stamped)
-            GROWN[before.device, before.inode] = grown
+            GROWN[before[:2]] = grown
         grown.last = self._left
 
     def _drop_growth(self) -> None:
         grown, self._grown = self._grown, None
-        if grown is not None and GROWN.get(place := (self._left.device, self._left.inode)) is grown:
+        if grown is not None and GROWN.get(place := self._left[:2]) is grown:
             del GROWN[place]
 
     def _check_header(self) -> None:
@@ -311,7 +341,8 @@ class FileJournal(JournalReader):
 
     def flush(self) -> None:
         """Make everything durable that was written. Raise if it may be incomplete."""
-        self._check_usable()
+        with self._mutex:
+            self._check_usable()
         self._commits.flush(self._sync)
 
     def _sync(self) -> None:
@@ -517,25 +548,32 @@ class FileJournals:
 
     def create(self, path: str, pieces: Iterable[bytes]) -> None:
         """Create a file with just these bytes."""
-        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
-        if atomic.exists(self._fs, path):
-            raise SessionExists(path=path)
-        atomic.replace(self._fs, path, pieces, sweeps=False)  # `Store.create` has looked at the folder
+        with atomic.folders_for(self._fs, posixpath.dirname(path), self._folders):
+            if atomic.exists(self._fs, path):
+                raise SessionExists(path=path)
+            atomic.replace(self._fs, path, pieces, sweeps=False)  # `Store.create` has looked at the folder
 
     def obtain(self, path: str, header: bytes) -> None:
         """Make sure that there is a file; a missing or empty one gets that header."""
-        atomic.make_folders(self._fs, posixpath.dirname(path), self._folders)
-        atomic.fill_blank(self._fs, path, header + b"\n")
+        with atomic.folders_for(self._fs, posixpath.dirname(path), self._folders):
+            atomic.fill_blank(self._fs, path, header + b"\n")
 
     def open(self, path: str, *, patience: float | None = None) -> FileJournal:
         """Open the file for writing."""
-        return FileJournal(
+        journal = FileJournal(
             self._fs,
             path,
             index_path=self._index(path),
             power=self._power,
             patience=self._patience if patience is None else patience,
+            originals=self._layout.originals if self._layout.owns(path) else None,
         )
+        try:
+            journal.check_single()
+        except BaseException:
+            journal.close()
+            raise
+        return journal
 
     def read(self, path: str) -> JournalReader:
         """Open the file for reading."""

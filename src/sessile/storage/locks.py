@@ -8,12 +8,13 @@ An idle session holds no lock, only a descriptor. `open_files` finds those on Li
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sessile.errors import SessionBusy, storage_failure, storage_failures
+from sessile.errors import SessileError, SessionBusy, StorageFailure, storage_failure, storage_failures
 from sessile.storage.base import Filesystem, Stat
 
 _FIRST_PAUSE = 0.0003  # seconds; shorter pauses disturb the holder more than they gain
@@ -25,12 +26,27 @@ _PROCESSES = "/proc"
 # -- locks
 
 
+NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK)  # of a file system without flock
+
+
+def lock_failure(error: OSError, path: str) -> SessileError:
+    """Return the typed error for a lock that could not be taken."""
+    if error.errno not in NO_LOCKS:
+        return storage_failure(error, path, "lock the session")
+    return StorageFailure(
+        f"the file system has no file locks (flock: {error.strerror or error}); nothing was written",
+        path=path,
+        hint="use a folder on a local file system, or mount this one with locks; reading works without them",
+        code=error.errno,
+    )
+
+
 def acquire(fs: Filesystem, fd: int, path: str, patience: float) -> None:
     """Take the lock, waiting at most `patience` seconds."""
     try:
         taken = fs.lock(fd)
     except OSError as error:
-        raise storage_failure(error, path, "lock the session") from error
+        raise lock_failure(error, path) from error
     if not taken:
         wait_for(fs, fd, path, patience)
 
@@ -46,7 +62,7 @@ def wait_for(fs: Filesystem, fd: int, path: str, patience: float) -> None:
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE)
     except OSError as error:
-        raise storage_failure(error, path, "lock the session") from error
+        raise lock_failure(error, path) from error
 
 
 def _busy(fs: Filesystem, fd: int, path: str, patience: float) -> SessionBusy:
@@ -130,10 +146,14 @@ def identity(status: Stat) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def open_files() -> frozenset[Identity] | None:
-    """Return every file that a process of this user has open; `None` where the system does not show them."""
+def open_files(*, elsewhere: bool = False) -> frozenset[Identity] | None:
+    """Return every file that a process of this user has open; `None` where the system does not show them.
+
+    With `elsewhere`, this process does not count.
+    """
+    own = str(os.getpid()) if elsewhere else ""
     try:
-        processes = [name for name in os.listdir(_PROCESSES) if name.isdigit()]
+        processes = [name for name in os.listdir(_PROCESSES) if name.isdigit() and name != own]
     except OSError:
         return None
     found = {status for process in processes for status in _descriptors(f"{_PROCESSES}/{process}/fd")}

@@ -4,7 +4,7 @@
 
 Rules: a blob is an object named by its hash. It is created atomically and is durable when it is acknowledged; storing it
 again is harmless. Content is checked against its name when it is read as a whole. Blobs that were stored in the root before are
-still found there. Nothing is ever deleted here.
+still found there. Only erasing a session deletes anything, so a prefix must belong to one store.
 """
 
 from __future__ import annotations
@@ -89,6 +89,16 @@ class ObjectBlobs:
         """Return whether there is an object for that hash."""
         with _typed(self.path(digest), "look for a blob"):
             return self._is_stored(digest) or self._inner.has(digest)
+
+    def remove(self, digest: str) -> None:
+        """Remove a blob for good, if there is one. A bucket that keeps versions keeps this one, too."""
+        self._known.discard(digest)
+        try:
+            with _typed(self.path(digest), "remove a blob"):
+                obstore.delete(self._store, digest)
+        except BlobNotFound:
+            pass
+        self._inner.remove(digest)
 
     def _is_stored(self, digest: str) -> bool:
         try:

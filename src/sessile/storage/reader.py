@@ -33,7 +33,7 @@ from sessile.storage.atomic import Descriptor
 from sessile.storage.base import CHUNK, Filesystem, Row, Stamp, Stat, stamp_of
 from sessile.storage.drafts import is_draft, located
 from sessile.storage.head import find_header
-from sessile.storage.index import HASHED, KIND_FLAGS, NO_CACHE, NOWHERE, IndexDamaged, Place, RowIndex
+from sessile.storage.index import HASHED, KIND_FLAGS, NO_CACHE, NOWHERE, IndexDamaged, NewerIndex, Place, RowIndex
 
 Answer = TypeVar("Answer")
 
@@ -197,7 +197,7 @@ class Grown:
 
 
 GROWN: dict[tuple[int, int], Grown] = {}
-"""By device and inode, the files that journals of this process append to."""
+"""By inode and device, the files that journals of this process append to."""
 
 
 class JournalReader(SessionFile):
@@ -302,13 +302,13 @@ class JournalReader(SessionFile):
                 self._seen = 0  # everything is news
                 stat = self._stat()
         stamp = stamp_of(stat)
-        if stamp != self._stamp or stamp.size != self._indexed:
+        if stamp != self._stamp or stat.st_size != self._indexed:
             self._renew(stamp)
         return self._index
 
     def _renew(self, stamp: Stamp) -> None:
         """Bring the index up to date with the file, which has this stamp now."""
-        size = stamp.size
+        size = stamp[2]
         if self._indexed < 0 or self._loose or size < self._indexed:
             self._forget_index()
             self._index = self._load_index(stamp) or self._index
@@ -393,14 +393,17 @@ class JournalReader(SessionFile):
 
         def is_unchanged(stamped: Stamp | None, size: int, checksum: int) -> bool:
             nonlocal compared
-            grown = GROWN.get((stamp.device, stamp.inode))
+            grown = GROWN.get(stamp[:2])
             if grown is not None and grown.is_from(stamped, stamp):
                 return True
             compared = True
             return self._starts_with(size, checksum)
 
         path = self._index_path
-        index = None if path is None else RowIndex.load(self._fs, path, stamp, is_unchanged)
+        try:
+            index = None if path is None else RowIndex.load(self._fs, path, stamp, is_unchanged)
+        except NewerIndex:
+            self._index_path = index = None  # nor is it replaced: both releases may be in use
         if index is not None and compared:
             index.stamped = None  # save the new stamp at once, so that nobody compares again
         return index
@@ -419,7 +422,7 @@ class JournalReader(SessionFile):
                 index.save(self._fs, self._index_path)
             if closing or index.stamped is None:
                 index.stamp(self._fs, self._index_path, stamp)
-                grown = GROWN.get((stamp.device, stamp.inode))
+                grown = GROWN.get(stamp[:2])
                 if grown is not None and grown.last == stamp:
                     grown.stamps.add(stamp)
         except (SessileError, *NO_CACHE) as error:

@@ -1,7 +1,8 @@
 """Search sessions: for words with the index of the catalog, or in the files themselves for a substring or a regular expression.
 
 `Searcher` answers a query, best hits first. The index only proposes candidates. Every hit is read again in its journal, where
-`Query` decides, so a stale or wrong index does no harm. A last line without a newline is read directly, and so are sessions
+`Query` decides, so a stale or wrong index does no harm. A session in which the index names a line that is not there has
+changed since the last catch-up, and is read from end to end. A last line without a newline is read directly, and so are sessions
 that are not indexed yet, on request. `CatalogWords` is the index in SQLite; `postgres.listings` has that of a database.
 
 `scan_file` finds a `Needle` in one file without an index: in any field, of any size. The index has no tool results, which are
@@ -170,7 +171,7 @@ class Results(NamedTuple):
     @property
     def hidden(self) -> dict[str, int]:
         """How many matching entries are not among the hits, by field."""
-        shown = Counter(hit.field for hit in self.hits)
+        shown = Counter[str](hit.field for hit in self.hits)
         return {field: count - shown[field] for field, count in self.matches.items() if count > shown[field]}
 
     def _repr_html_(self) -> str:
@@ -199,10 +200,18 @@ class Searcher:
             return Results([], [], {}, pending, query.ignored)
         fields = [field for field in INDEXED if field in fields]
         hits: list[Hit] = []
+        stale: dict[str, Searched] = {}  # the index names lines that these sessions do not have: they are read instead
         for candidate in self._index.candidates(query, fields) if fields else ():
-            hits += self._hits_at(query, fields, candidate)
+            line = self._line_of(candidate)
+            if line is None:
+                stale[candidate.session.path] = candidate.session._replace(indexed=0)
+            elif candidate.session.path not in stale:
+                hits += self._hits_in(query, fields, candidate.session, line, candidate.rank)
             if len(hits) >= limit:
                 break
+        if stale:
+            hits = [hit for hit in hits if hit.path not in stale]
+            unread = [*stale.values(), *(session for session in unread if session.path not in stale)]
         for session in unread:
             if len(hits) >= limit:
                 break
@@ -229,12 +238,10 @@ class Searcher:
         finally:
             self._fs.close(fd)
 
-    def _hits_at(self, query: Query, fields: Sequence[Field], candidate: Candidate) -> Iterator[Hit]:
-        """Yield the hits in a line, if the journal still has it where the index says."""
-        session, offset = candidate.session, candidate.offset
-        first = next(lines_in(session.format, candidate.raw, offset, self._formats), None)
-        if first is not None and first.offset == offset:
-            yield from self._hits_in(query, fields, session, first, candidate.rank)
+    def _line_of(self, candidate: Candidate) -> Line | None:
+        """Return the line that the index names; `None` if the journal has no line there."""
+        first = next(lines_in(candidate.session.format, candidate.raw, candidate.offset, self._formats), None)
+        return first if first is not None and first.offset == candidate.offset else None
 
     def _hits_in(
         self, query: Query, fields: Sequence[Field], session: Searched, line: Line, rank: float | None
@@ -383,6 +390,15 @@ class CatalogWords:
 _MAX_SPANS = 1000  # matches that are marked in one text
 _MAX_NEEDLE = 10_000
 _CUT = encode_plain(FULL)  # in a line with a text that was cut
+# Letters with accents in UTF-8: U+00C0–U+02BF, U+1E00–U+1EFF and wide letters; accents that follow a letter; and as escapes.
+# Patterns start with one set of bytes, which makes them several times as fast, and may match too much.
+_LEADS = rb"\xc3-\xca\xcc\xcd\xe1\xef"
+_ACCENTED = rb"[%b\xc3-\xca\xe1\xef][\x80-\xbf]{0,2}(?:\xcc[\x80-\xbf]|\xcd[\x80-\xaf]){0,2}"
+_LONGEST_LETTER = 7  # bytes, with its accents
+_MARK = re.compile(rb"[%b](?:(?<=[\xc3-\xca\xcc\xcd])|[\xb8-\xbb]|\xbc[\xa1-\xba]|\xbd[\x81-\x9a])" % _LEADS)
+_MARKS = 4000  # in a block; if there are more, going from one to the next takes longer than one pass
+_NO_LEADS = bytes(byte for byte in range(256) if not re.match(b"[%b]" % _LEADS, bytes((byte,))))
+_ESCAPED = re.compile(rb"\\u(?:00[c-f]|0[12]|03[0-6]|1e|ff[0-7])")
 
 
 class Match(NamedTuple):
@@ -460,9 +476,8 @@ class Needle:
 
     def _first_finder(self, block: bytes) -> Callable[[int], int]:
         """Return the finder for the bytes of the needle as JavaScript writes them."""
-        spelling = self._spelling
-        if spelling is not None:
-            return lambda at: match.start() if (match := spelling.search(block, at)) else -1
+        if self._spelling is not None:
+            return _pattern_finder(self._spelling, block)
         folded = block if self._exact else block.lower()
         return Substring(folded, self._anchor)
 
@@ -477,6 +492,22 @@ class WordNeedle(Needle):
         runs = [run for term in query.terms for run, _ in term.runs]
         super().__init__(max(runs, key=lambda run: (run.isascii(), len(run))), case=False)
         self._query = query
+        letters = (_ACCENTED % re.escape(bytes((letter,))) for letter in self._anchor)
+        self._accented = re.compile(b"".join(letters)) if self._anchor.isascii() else None
+
+    def _first_finder(self, block: bytes) -> Callable[[int], int]:
+        """Return the finder for the word. Queries ignore accents, so each letter of the text may have one."""
+        accented = self._accented
+        if accented is None or (block.isascii() and b"\\u" not in block):
+            return super()._first_finder(block)
+        folded = block.lower()
+        finders: list[Callable[[int], int]] = [Substring(folded, self._anchor), _pattern_finder(_ESCAPED, folded)]
+        marks = 0 if block.isascii() else len(folded.translate(None, _NO_LEADS))
+        if marks > _MARKS:
+            finders.append(_pattern_finder(accented, folded))
+        elif marks:
+            finders.append(_Accented(accented, folded, _LONGEST_LETTER * len(self._anchor)))
+        return _Merged(finders)
 
     def spans(self, text: str) -> list[Span]:
         """Return where the words are, if all of them are in the text."""
@@ -489,6 +520,29 @@ class WordNeedle(Needle):
     def joined(self, texts: list[str]) -> list[str]:
         """Return other texts of a record as one, for the same reason."""
         return ["\n".join(texts)]
+
+
+def _pattern_finder(pattern: re.Pattern[bytes], block: bytes) -> Callable[[int], int]:
+    """Return a function that finds the next match of a pattern from a given position."""
+    return lambda at: match.start() if (match := pattern.search(block, at)) else -1
+
+
+class _Accented:
+    """Finds a word with accents, looking around letters that have some, for blocks with few of them."""
+
+    def __init__(self, word: re.Pattern[bytes], block: bytes, reach: int) -> None:
+        self._word = word
+        self._block = block
+        self._reach = reach  # bytes of the longest form of the word
+
+    def __call__(self, at: int) -> int:
+        start = at
+        while (mark := _MARK.search(self._block, start)) is not None:
+            start = mark.end()
+            found = self._word.search(self._block, max(at, mark.start() - self._reach), start + self._reach)
+            if found is not None:
+                return found.start()
+        return -1
 
 
 class _Merged:

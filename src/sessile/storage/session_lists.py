@@ -33,7 +33,7 @@ _LARGEST = 64 << 20  # bytes; a larger list is ignored
 
 # A title that the session itself has given counts more than that of a list. The words of the title are indexed again.
 _RETITLE = (
-    "UPDATE sessions SET title = CASE WHEN title IS header_title THEN :title ELSE title END, header_title = :title,"
+    "UPDATE sessions SET title = CASE WHEN NOT named AND title IS header_title THEN :title ELSE title END, header_title = :title,"
     " cwd = coalesce(:cwd, cwd), told = :told, searchable = 0 WHERE number = :number"
 )
 

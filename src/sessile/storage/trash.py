@@ -13,18 +13,30 @@ from __future__ import annotations
 import errno
 import posixpath
 import stat
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import msgspec
 
-from sessile.errors import Conflict, Damaged, NotFound, SessileError, UnsafePath, storage_failures
+from sessile.errors import (
+    Conflict,
+    Damaged,
+    NotFound,
+    SessileError,
+    SessionBusy,
+    StorageFull,
+    UnsafePath,
+    storage_failures,
+)
 from sessile.storage import atomic, log
 from sessile.storage.base import Filesystem, Stat
-from sessile.storage.layout import can_be_named
+from sessile.storage.drafts import PATIENCE
+from sessile.storage.layout import JOURNAL, artifacts_of, can_be_named
+from sessile.storage.locks import identity, open_files
 from sessile.storage.session_bytes import RawFile, below, is_kept
 
 _MANIFEST = "manifest.json"
+_FROM = "from-"  # before the name of a project's folder, in the name of an empty file that replaces the manifest
 
 
 class Deletion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,6 +60,22 @@ class Trash:
         self._folder = folder
         self._root = posixpath.dirname(folder)
 
+    @contextmanager
+    def unused(self, path: str, *, hold: bool) -> Iterator[None]:
+        """Check that no other process uses a file. With `hold`, none writes it inside of the block.
+
+        Raises:
+            SessionBusy: A process holds the lock of the file, or another process has it open, where the system shows that.
+        """
+        with RawFile(self._fs, path) as file:
+            if identity(file.stat) in (open_files(elsewhere=True) or ()):
+                hint = "close it there, or pass force=True: appends of that process fail from then on"
+                raise SessionBusy("another process has the session open", path=path, hint=hint)
+            file.hold(PATIENCE)
+            if not hold:
+                file.close()
+            yield
+
     def move(self, paths: Sequence[str], token: str, root: str | None = None) -> Deletion:
         """Move files and folders here. The manifest is durable before the first one moves.
 
@@ -55,11 +83,18 @@ class Trash:
         place, all stay in the trash.
         """
         folder = f"{self._folder}/{token}"
-        atomic.make_folders(self._fs, folder)
         deletion = Deletion(token, tuple(paths), root)
-        # Relative paths, so that a root that was moved or copied restores into itself and nowhere else.
-        manifest = Deletion(token, tuple(posixpath.relpath(path, root or self._root) for path in paths), root)
-        atomic.replace(self._fs, f"{folder}/{_MANIFEST}", (msgspec.json.encode(manifest),))
+        try:
+            with atomic.folders_for(self._fs, folder):
+                self._describe(deletion)
+                self._move_all(deletion)
+        except StorageFull as error:
+            error.hint = f"empty the trash (sessile trash empty --apply), or delete the file yourself: {paths[0]}"
+            raise
+        return deletion
+
+    def _move_all(self, deletion: Deletion) -> None:
+        folder, paths = f"{self._folder}/{deletion.token}", deletion.paths
         for number, path in enumerate(paths):
             kept = f"{folder}/{number}"
             try:
@@ -71,7 +106,39 @@ class Trash:
                     ):  # else it was copied completely, and is incomplete at its old place
                         self._put_back(deletion)
                 raise
-        return deletion
+
+    def _describe(self, deletion: Deletion) -> None:
+        """Write the manifest. On a full disk a session is described by names of files, which need no room."""
+        # Relative paths, so that a root that was moved or copied restores into itself and nowhere else.
+        root = deletion.root or self._root
+        manifest = Deletion(
+            deletion.token, tuple(posixpath.relpath(path, root) for path in deletion.paths), deletion.root
+        )
+        try:
+            atomic.replace(self._fs, self._manifest(deletion.token), (msgspec.json.encode(manifest),))
+        except StorageFull:
+            folder, project = f"{self._folder}/{deletion.token}", deletion.paths[0].split("/")[-2]
+            described = self._by_name(deletion.token, project)
+            if deletion.root is not None or described.paths[: len(deletion.paths)] != deletion.paths:
+                raise
+            with storage_failures(self._folder, "describe a deletion"):
+                atomic.write_new(self._fs, f"{folder}/{_FROM}{project}", ())
+                self._fs.sync_directory(folder)
+
+    def _by_name(self, token: str, project: str) -> Deletion:
+        """The deletion of a session whose token ends with the name of its file, from the folder of a project."""
+        path = f"{self._root}/sessions/{project}/{token.split('-', 2)[-1]}{JOURNAL}"
+        return Deletion(token, tuple(_below(each, f"{self._root}/sessions") for each in (path, artifacts_of(path))))
+
+    def _described(self, token: str) -> str | None:
+        """Return the path of what describes a deletion; `None` if there is none."""
+        if atomic.exists(self._fs, self._manifest(token)):
+            return self._manifest(token)
+        with storage_failures(self._folder, "read the trash"), suppress(FileNotFoundError, NotADirectoryError):
+            for name in self._fs.names(f"{self._folder}/{token}"):
+                if name.startswith(_FROM):
+                    return f"{self._folder}/{token}/{name}"
+        return None
 
     def undo(self, token: str, roots: Collection[str] = ()) -> Deletion:
         """Put everything of a deletion back. Another agent's folder must be one of `roots`.
@@ -100,7 +167,10 @@ class Trash:
                     raise Conflict("the path is in use again", path=path, hint="move that file away, then undo again")
                 self._fs.unlink(kept)
         with storage_failures(folder, "remove it from the trash"):
-            self._fs.unlink(f"{folder}/{_MANIFEST}")
+            for name in self._fs.names(folder):
+                if atomic.target_of(name) is not None:  # a copy that did not finish: its original never moved
+                    _remove(self._fs, list(below(self._fs, f"{folder}/{name}")))
+            self._fs.unlink(self._described(deletion.token) or self._manifest(deletion.token))
             self._fs.rmdir(folder)
             self._fs.sync_directory(self._folder)
 
@@ -113,8 +183,8 @@ class Trash:
         with storage_failures(folder, "empty the trash"):
             if not atomic.exists(self._fs, folder):
                 return False
-            if atomic.exists(self._fs, self._manifest(token)):
-                self._fs.unlink(self._manifest(token))
+            if (description := self._described(token)) is not None:
+                self._fs.unlink(description)
                 self._fs.sync_directory(folder)
             for path, status in reversed(list(below(self._fs, folder))):
                 (self._fs.rmdir if stat.S_ISDIR(status.st_mode) else self._fs.unlink)(path)
@@ -128,7 +198,7 @@ class Trash:
                 tokens = self._fs.names(self._folder)
             except FileNotFoundError:
                 return ()
-        listed = [token for token in tokens if atomic.exists(self._fs, self._manifest(token))]
+        listed = [token for token in tokens if self._described(token) is not None]
         return tuple(deletion for token in listed if (deletion := self._readable(token)) is not None)
 
     def _readable(self, token: str) -> Deletion | None:
@@ -149,7 +219,9 @@ class Trash:
 
     def get(self, token: str) -> Deletion:
         """Return the deletion with that token."""
-        self._checked(token)
+        description = self._described(self._checked(token)) or self._manifest(token)
+        if (name := posixpath.basename(description)).startswith(_FROM):
+            return self._by_name(token, name.removeprefix(_FROM))
         try:
             with storage_failures(self._manifest(token), "read the trash"):
                 try:

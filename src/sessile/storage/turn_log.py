@@ -105,6 +105,20 @@ class TurnLog:
                     self._kept.add(session_id)
         return [Left(*each) for each in sorted(found.items())]
 
+    def erase(self, session_id: str) -> None:
+        """Remove the turns of a session for good, also finished ones. No gateway may be running."""
+        with storage_failures(self._begun.path, "erase turns"):
+            for path in (self._begun.path, self._path(session_id)):
+                try:
+                    data = atomic.read_all(self._fs, path)
+                except FileNotFoundError:
+                    continue
+                if path != self._begun.path:
+                    self._fs.unlink(path)
+                elif session_id.encode() in data:
+                    turns = {other: turn for other, turn in self._begun.read().items() if other != session_id}
+                    atomic.replace(self._fs, path, [_begun_line(*each) for each in turns.items()])
+
     def close(self) -> None:
         """Close the log. Remove its file if no turn is unfinished."""
         with storage_failures(self._begun.path, "remove finished turns"):

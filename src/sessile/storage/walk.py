@@ -12,8 +12,10 @@ from sessile.storage.layout import DRAFT, GZIP, JOURNAL, LEGACY, LIST, ZSTD, ses
 _MAX_DEPTH = 8  # levels of folders, for sub-agents of sub-agents
 _ASIDE = (f"{JOURNAL}.reset.", f"{JOURNAL}.deleted.")  # how gateways name old transcripts of a conversation
 _SUB_AGENTS = ("subagents", "workflows")
-_TICK = 20_000_000  # nanoseconds: the clock of a file system advances once in 10 milliseconds, or more often
-_COARSE_TICK = 2_000_000_000  # where it has no fractions of milliseconds, as on FAT, HFS+ and some network file systems
+_TICK = 50_000_000  # nanoseconds after which the clock of any local file system has advanced
+_COARSE_TICK = (
+    3_000_000_000  # the same where times have no fractions of milliseconds: FAT, HFS+, some network file systems
+)
 INODES = 2**63 - 1  # mask: SQLite has no larger numbers
 
 
@@ -93,7 +95,9 @@ def _visit(fs: Folders, folder: str, level: int, sub_agents: bool, found: Found,
             status = lstat(path)
         except OSError:
             continue  # deleted since
-        marks[path] = mark_of(status)
+        # `mark_of`, without a call for every file.
+        inode, device = status.st_ino & INODES, status.st_dev & INODES
+        marks[path] = (status.st_size, status.st_mtime_ns, inode, device, status.st_ctime_ns)
         if sub_agents:
             found.sub_agents.add(path)
     if level == _MAX_DEPTH or len(names) == len(journals):

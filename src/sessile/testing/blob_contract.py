@@ -26,7 +26,7 @@ LARGE = bytes(range(256)) * (80 << 10)  # 20 MB: several parts of an upload
 
 
 class BlobContract:
-    """The behaviours B01 to B08. Subclasses provide the fixture `open_blobs`."""
+    """The behaviours B01 to B09. Subclasses provide the fixture `open_blobs`."""
 
     def test_b01_bytes_come_back_under_their_hash(self, open_blobs: OpenBlobs) -> None:
         """For the process that stored them, and for all others."""
@@ -103,3 +103,12 @@ class BlobContract:
         """A session outside of any root uses them too."""
         blobs = open_blobs()
         assert blobs.of_session("/nowhere.jsonl") is blobs
+
+    def test_b09_a_removed_blob_is_missing_and_can_be_stored_again(self, open_blobs: OpenBlobs) -> None:
+        """Removing is final, and removing what is missing does nothing."""
+        blobs = open_blobs()
+        blobs.put(DATA)
+        for _ in range(2):
+            blobs.remove(HASH)
+            assert not blobs.has(HASH) and open_blobs().get(HASH) is None
+        assert blobs.put(DATA).hash == HASH and open_blobs().get(HASH) == DATA

@@ -4,7 +4,9 @@ Both work on files that cannot be opened as a session.
 
 Rules:
 
-- A check reads the whole file with the scanner, never through an index or a cache, and never writes.
+- A check reads the whole file with the scanner, never through an index or a cache, and never changes it. Then it compares the
+  index and, with a library, the rows and words of the catalog with the file. What differs is reported as a problem of the
+  cache and removed, so that the next reader makes it again.
 - A repair first keeps a copy of the original, then replaces the file with a readable one. Readable lines stay byte for byte,
   unreadable bytes are dropped, and nothing is made up.
 """
@@ -13,11 +15,11 @@ from __future__ import annotations
 
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.agents.reader import agent_of, open_foreign, problems_of
+from sessile.agents.reader import ForeignReader, agent_of, open_foreign, problems_of
 from sessile.core import entries as make
 from sessile.core.codec import encode
 from sessile.core.diagnosis import UNREADABLE, Copy, Diagnosis, Mending, Piece, Problem, numbered, problem, remedy
@@ -29,6 +31,7 @@ from sessile.errors import (
     InvalidId,
     NotASession,
     NotFound,
+    SessileError,
     SessionNotFound,
     StorageFailure,
     UnsafePath,
@@ -40,9 +43,11 @@ from sessile.storage.base import CHUNK
 from sessile.storage.blobs import digest_of
 from sessile.storage.layout import JOURNAL, artifacts_of
 from sessile.storage.packed import is_packed
+from sessile.storage.reader import JournalReader
 from sessile.storage.session_bytes import RawFile, journals
 
 if TYPE_CHECKING:
+    from sessile.library import Library
     from sessile.storage.base import Blobs, Filesystem
     from sessile.store import Store
 
@@ -136,14 +141,15 @@ class Repaired(NamedTuple):
 # -- checking
 
 
-def check(store: Store, ref: str) -> Report:
-    """Check one session file. Nothing is changed.
+def check(store: Store, ref: str, *, library: Library | None = None) -> Report:
+    """Check one session file. Nothing is changed, except that wrong parts of the cache are removed.
 
     A file of another agent is checked with that agent's reader.
 
     Args:
         store: The store.
         ref: A session id, or the absolute path of a file.
+        library: Also compare the catalog of this library with the file.
 
     Returns:
         The report: every problem with its position. Its `ok` is true if nothing is damaged.
@@ -160,11 +166,48 @@ def check(store: Store, ref: str) -> Report:
     """
     path = _locate(store, ref)
     report = _check_foreign(store, path)
-    if report is not None:
-        return report
-    with RawFile(store.fs, path) as file:
-        held = drafts.is_draft(path) and file.is_held()
-        return _Examined(store, file).report(_look_around(store, path, held=held))
+    if report is None:
+        with RawFile(store.fs, path) as file:
+            held = drafts.is_draft(path) and file.is_held()
+            report = _Examined(store, file).report(_look_around(store, path, held=held))
+    wrong = _check_caches(store, path, library)
+    return report._replace(problems=(*report.problems, *wrong)) if wrong else report
+
+
+def _check_caches(store: Store, path: str, library: Library | None) -> list[Problem]:
+    """Compare the caches with the file, and remove what differs."""
+    found = []
+    differences = _index_differences(store, path)
+    if differences:
+        atomic.remove(store.fs, store.layout.index(drafts.published_path(path)))
+        found.append(_wrong_cache("index", differences))
+    differences = [] if library is None else library.compare(path)
+    if library is not None and differences:
+        library.forget(path)
+        found.append(_wrong_cache("catalog", differences))
+    return found
+
+
+def _index_differences(store: Store, path: str) -> Sequence[str]:
+    index = store.layout.index(drafts.published_path(path))
+    try:
+        if not atomic.exists(store.fs, index):
+            return ()
+        agent = agent_of(store.fs, path)
+        if agent is None:
+            reader = JournalReader(store.fs, path, index_path=index)
+        else:
+            reader = ForeignReader(store.fs, path, agent, index_path=index)
+    except (SessileError, OSError):
+        return ()  # no reader would use the index, and the report says why
+    with closing(reader):
+        return reader.compare_index()
+
+
+def _wrong_cache(name: str, differences: Sequence[str]) -> Problem:
+    more = f" and {len(differences) - 1} more" if len(differences) > 1 else ""
+    message = f"the {name} did not match the file, and was removed ({differences[0]}{more})"
+    return problem("wrong_cache", f"{message}; it is made again when it is needed")
 
 
 def _check_foreign(store: Store, path: str) -> Report | None:
@@ -198,11 +241,14 @@ def _require_session(report: Report) -> None:
         raise NotASession(path=report.path, hint="check the path; nothing was changed")
 
 
-def check_all(store: Store) -> Iterator[Report]:
-    """Yield a report on every session and draft of the store, by project; a file that cannot be read does not stop it."""
+def check_all(store: Store, *, library: Library | None = None) -> Iterator[Report]:
+    """Yield a report on every session and draft of the store, by project; a file that cannot be read does not stop it.
+
+    With a library, its catalog is compared with the files.
+    """
     for path, _ in journals(store.fs, store.layout.sessions):
         try:
-            yield check(store, path)
+            yield check(store, path, library=library)
         except SessionNotFound:
             continue  # moved or deleted by another process
         except StorageFailure as error:
@@ -372,7 +418,7 @@ def repair(
         if original is not None:
             pieces = mending.pieces(numbered(file.chunks(), Scanner()), file.size)
             file.replace(copied.chunks(pieces), original)
-            original = store.keep_once(original, path)
+            original = store.keep_once(original)
     if drafts.is_draft(path) and drafts.recover_one(store.fs, store.journals, path):
         path = drafts.published_path(path)
     after = check(store, path)

@@ -160,7 +160,7 @@ def _kind_of(fs: Filesystem, path: str, within: str) -> str:
             return "artifacts"
         if _ASIDE.search(name):
             return "copies"
-        return "sessions" if session_files([name]) else "drafts" if is_draft(name) else "other"
+        return "drafts" if is_draft(name) else "sessions" if session_files([name]) else "other"
     if top == "gateway" and rest:
         return "turns" if rest[0] == "turns" else "gateway"
     if rest:

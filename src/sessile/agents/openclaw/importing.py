@@ -64,7 +64,7 @@ from sessile.storage import atomic, shared_file
 from sessile.storage.atomic import NameSet
 from sessile.storage.base import Filesystem, News
 from sessile.storage.journal import FileJournal
-from sessile.storage.layout import JOURNAL, file_name, session_files
+from sessile.storage.layout import JOURNAL, file_name, session_files, stem_of
 from sessile.storage.reader import JournalReader
 from sessile.storage.session_bytes import RawFile
 
@@ -380,7 +380,7 @@ def _sessions_of(store: Store) -> Iterator[tuple[str, str]]:
     """Yield id and path of the sessions in our store; the id is that of the file name."""
     for folder in names_in(store.fs, store.layout.sessions):
         for name in session_files(names_in(store.fs, f"{store.layout.sessions}/{folder}")):
-            yield name.removesuffix(JOURNAL).partition("_")[2], f"{store.layout.sessions}/{folder}/{name}"
+            yield stem_of(name).partition("_")[2], f"{store.layout.sessions}/{folder}/{name}"
 
 
 def _source_of(fs: Filesystem, path: str) -> tuple[str, str] | None:

@@ -487,7 +487,7 @@ class Conversations:
 
         live.change(change, moment)
         if path is not None and not shared[0] and self._store.layout.owns(path):
-            self._store.delete(path)
+            self._store.delete(path, force=True)  # another gateway may still have it open, without a turn
         return note
 
     def undo(self, token: str, *, now: int | None = None) -> Conversation:

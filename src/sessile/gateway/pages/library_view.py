@@ -157,7 +157,7 @@ def _warnings(gateway: Gateway, library: Library) -> Iterator[Warned]:
         yield Warned(kind="unreadable", text=text, href="/sessions?all=true")
     yield from _expiring(gateway, library)
     if gateway.shelf.pending:
-        text = f"{many(gateway.shelf.pending, 'session is', 'sessions are')} not indexed yet: numbers and search are incomplete"
+        text = f"{many(gateway.shelf.pending, 'session is', 'sessions are')} still being read: numbers are incomplete"
         yield Warned(kind="pending", text=text)
     for notice in library.notices:
         yield Warned(kind="notice", text=notice)

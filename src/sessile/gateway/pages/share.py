@@ -61,12 +61,11 @@ class PlaceTold(ResponseModel, frozen=True):
 
 
 class FindingTold(ResponseModel, frozen=True):
-    """Text that an export would redact. Only the beginning of a secret is returned."""
+    """Text that an export would redact. No part of a secret is returned."""
 
     id: str
     rule: str
     count: int
-    begins: str
     length: int
     excerpt: str | None
     places: tuple[PlaceTold, ...]
@@ -103,7 +102,6 @@ def _finding(found: Reviewed) -> FindingTold:
         id=found.id,
         rule=found.rule,
         count=found.times,
-        begins=found.begins,
         length=found.length,
         excerpt=found.excerpt,
         places=tuple(map(_place, found.places[:_MAX_PLACES])),

@@ -105,6 +105,15 @@ class JoinedCatalog:
         more = self._made.catch_up(outside, depth=depth, progress=progress, deadline=deadline, copies=copies)
         return CaughtUp(*map(sum, zip(done, more, strict=True)))
 
+    def compare(self, path: str, places: Sequence[str]) -> Sequence[str]:
+        """Return how the local row of a file differs from the file. The database keeps its own rows with its files."""
+        return () if self._local is None or is_below(self._root, path) else self._local.compare(path, places)
+
+    def forget(self, path: str) -> None:
+        """Remove the local row of a file, so that the next catch-up reads it."""
+        if self._local is not None and not is_below(self._root, path):
+            self._local.forget(path)
+
     # -- querying
 
     def list(self, wanted: Filter = EVERYTHING) -> Listing:

@@ -540,6 +540,7 @@ _NEWS = f"""
         SELECT {_SPELLED} AS path, f.id, f.size, f.modified, f.journal
         FROM name n JOIN file f ON f.id = n.file
         WHERE ({{folders}} OR n.folder = ANY(%(places)s::bytea[])) AND (position('.jsonl'::bytea IN n.base) > 0
+            OR substring(n.base from octet_length(n.base) - 5) = '.draft'::bytea
             OR (n.folder = ANY(%(places)s::bytea[])
                 AND substring(n.base from octet_length(n.base) - 4) = '.json'::bytea))),
     rows AS (SELECT * FROM catalog WHERE {{rows}})

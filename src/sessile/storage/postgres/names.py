@@ -769,6 +769,31 @@ def sweep(database: Database, older_than: float = _HOUR) -> int:
     return total
 
 
+_FORGET = (
+    "DELETE FROM passage WHERE number IN (SELECT number FROM catalog WHERE path = ANY(%(paths)s) OR id = %(session)s)",
+    "DELETE FROM catalog WHERE path = ANY(%(paths)s) OR id = %(session)s",
+    "DELETE FROM turn WHERE session = %(session)s",
+    "DELETE FROM lane WHERE session = %(session)s",
+)
+_REWRITTEN = "file, piece, entry, catalog, passage, turn, lane, binding, name"
+
+
+def forget(database: Database, paths: Sequence[str], session_id: str) -> None:
+    """Remove what is left of erased files: their rows in the catalog, turns, and the bytes of deleted rows.
+
+    PostgreSQL keeps those bytes until a table is written anew, which makes other processes wait.
+    """
+    sweep(database, older_than=0)
+    values = {"paths": [key(path).path for path in paths], "session": session_id}
+
+    def remove(cursor: Cursor) -> None:
+        for statement in _FORGET:
+            cursor.execute(statement, values)
+
+    database.transact(remove, again=True)
+    database.query(f"VACUUM (FULL) {_REWRITTEN}", again=True, prepare=False)
+
+
 def _remove(cursor: Cursor, files: list[int]) -> None:
     for statement in _UNNAMED_REMOVE:
         cursor.execute(statement, (files,))

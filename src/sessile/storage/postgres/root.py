@@ -6,6 +6,7 @@ Its paths are below one root folder that exists on no machine, and is the same f
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from sessile.storage.backing import Backing
 from sessile.storage.catalog import Catalog
@@ -19,7 +20,7 @@ from sessile.storage.postgres.joined_listings import JoinedCatalog
 from sessile.storage.postgres.journals import PostgresJournals
 from sessile.storage.postgres.leases import Leases
 from sessile.storage.postgres.listings import PostgresCatalog
-from sessile.storage.postgres.names import PostgresFilesystem
+from sessile.storage.postgres.names import PostgresFilesystem, forget
 from sessile.storage.postgres.schema import migrate
 
 ROOT = "/sessile:postgresql"
@@ -50,4 +51,7 @@ def database_backing(
     def catalog(cache: str | None) -> JoinedCatalog:
         return JoinedCatalog(PostgresCatalog(fs, database, ROOT, formats), ROOT, lambda: Catalog(fs, cache, formats))
 
-    return Backing(database.place, fs, layout, lambda: journals, close, catalog, database)
+    def purge(paths: Sequence[str], session_id: str) -> None:
+        forget(database, paths, session_id)
+
+    return Backing(database.place, fs, layout, lambda: journals, close, catalog, database, purge)

@@ -66,7 +66,7 @@ export async function render(main, url, signal) {
 function finding(found) {
   const choice = (/** @type {string} */ value, /** @type {string} */ label) => el("label", null,
     el("input", { type: "radio", name: found.id, value, checked: value !== KEEP }), el("span", null, label));
-  const about = [text.starts(found.begins, found.length), text.times(found.count)].join(", ");
+  const about = [text.length(found.length), text.times(found.count)].join(", ");
   return el("li", null,
     el("fieldset", null,
       el("legend", null, found.rule, " ", el("span", { class: "soft" }, about)),

@@ -292,7 +292,7 @@ const search = {
   widened: "– few matches, so all fields were searched",
   excluded: (/** @type {number} */ n) => `${number(n)} in other projects and agents`,
   unscanned: (/** @type {number} */ n) => `${count(n, "session was", "sessions were")} not read for tool output and other data: there may be more.`,
-  pending: (/** @type {number} */ n) => `${count(n, "session is", "sessions are")} not indexed yet: there may be more.`,
+  pending: (/** @type {number} */ n) => `${count(n, "session is", "sessions are")} not searched yet: there may be more.`,
 };
 
 const stats = {
@@ -308,7 +308,7 @@ const share = {
   forms: { html: "HTML, one page with everything", md: "Markdown", jsonl: "JSONL, the entries" },
   what: "Content",
   branch: "Only the current branch",
-  images: (/** @type {number} */ n) => `Include ${count(n, "image")} (image content is not checked)`,
+  images: (/** @type {number} */ n) => `Include ${count(n, "image")} (what they show is not checked)`,
   personal: "Also replace personal data: names, addresses, home folders",
   findings: (/** @type {number} */ n) => (n ? `${count(n, "finding")} to replace` : "No secrets found"),
   none: "Nothing looks like a key, a token or a password.",
@@ -316,7 +316,7 @@ const share = {
   keep: "keep",
   kept: (/** @type {number} */ n) => `${count(n, "finding")} will be readable by anyone who has the file.`,
   times: (/** @type {number} */ n) => (n === 1 ? "once" : `${number(n)} times`),
-  starts: (/** @type {string} */ begins, /** @type {number} */ length) => (begins ? `${begins}… ` : "") + count(length, "character"),
+  length: (/** @type {number} */ n) => count(n, "character"),
   download: "Download",
   working: "Writing the file …",
   done: template("Saved as {}"),
