@@ -21,13 +21,14 @@ This module knows nothing about the application.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import gc
 import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, ClassVar
 
 import h11
@@ -53,6 +54,7 @@ _QUEUE = 1024  # connections that the system holds; further clients wait a secon
 _GRACE = 2  # seconds
 _DISCARDED = 64 << 20  # bytes of a rejected request
 _CHUNK = 1 << 18
+_M_ARENA_MAX = -8  # of mallopt
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOG = logging.getLogger("uvicorn.error")
 
@@ -103,6 +105,7 @@ def address(sock: socket.socket) -> str:
 
 def serve(app: App, sock: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
     """Serve an application on a socket until it is stopped. `ready` is called when the application has started."""
+    _share_memory()
     watched = _WatchedApp(app)
     config = uvicorn.Config(
         watched,
@@ -179,6 +182,12 @@ def _freeze_garbage() -> None:
     """Exempt the objects made so far from garbage collection: they live until the end, and scanning them delays requests."""
     gc.collect()
     gc.freeze()
+
+
+def _share_memory() -> None:
+    """Let all threads allocate from two arenas. With one for each, as by default, memory grows by what lies free in them."""
+    with suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 class _WatchedApp:
