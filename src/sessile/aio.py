@@ -177,5 +177,6 @@ class AsyncStore:
     list = _of_store(Store.list)
     list_all = _of_store(Store.list_all)
     delete = _of_store(Store.delete)
+    erase = _of_store(Store.erase)
     undo = _of_store(Store.undo)
     deletions = _of_store(Store.deletions)

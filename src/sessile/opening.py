@@ -180,7 +180,7 @@ def _migrate(store: Store, journal: OwnJournal) -> Sequence[str]:
         lines = iter(_migrated(journal.items()))
         # If another process appends in the meantime, the rewrite notices that the file has grown, and fails.
         journal.replace(lambda raw: next(lines, None), keep=original)
-        original = store.keep_once(original)
+        original = store._keep_once(original)
     except BaseException:
         journal.close()
         raise

@@ -1006,7 +1006,7 @@ class Session(SessionView):
             original = self._store.original_path(writer.path)
             writer.replace(lambda raw: _rewritten(raw, edit, self._put), keep=original)
             self._live = None
-            return self._store.keep_once(original)
+            return self._store._keep_once(original)
 
     def rewrite_tool_call(self, call_id: str, arguments: Mapping[str, Any]) -> str:
         """Replace the arguments of a tool call in every message that contains it.

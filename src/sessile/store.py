@@ -510,7 +510,7 @@ class Store:
         self._kept = max(self.now(), self._kept + 1)  # names sort in order, even within a millisecond
         return f"{self.layout.originals}/{posixpath.basename(path)}.{self._kept}-{self.random(3).hex()}"
 
-    def keep_once(self, original: str) -> str:
+    def _keep_once(self, original: str) -> str:
         """Return where the content of an original is kept: if an earlier one of the same file is identical, there."""
         folder, name = posixpath.split(original)
         start = name.rpartition(".")[0] + "."

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -331,7 +331,7 @@ def ask_for_everything(client: httpx.Client, addresses: Sequence[str], ids: Sequ
     for address, session_id in zip(addresses, ids, strict=True):
         part = {"type": "image_url", "image_url": {"url": address}}
         text = {"type": "text", "text": f"read {address} ![x]({address})"}
-        queries: list[tuple[str, str, dict[str, str | int]]] = [
+        queries: list[tuple[str, str, Mapping[str, str | int]]] = [
             *(("GET", f"/v1/view/{what}", {"id": session_id}) for what in ("session", "outline", "share")),
             *(("GET", "/v1/view/export", {"id": session_id, "form": form}) for form in ("html", "md", "json", "jsonl")),
             ("GET", "/v1/view/entries", {"id": session_id, "from": 0, "to": 9}),

@@ -418,7 +418,7 @@ def repair(
         if original is not None:
             pieces = mending.pieces(numbered(file.chunks(), Scanner()), file.size)
             file.replace(copied.chunks(pieces), original)
-            original = store.keep_once(original)
+            original = store._keep_once(original)
     if drafts.is_draft(path) and drafts.recover_one(store.fs, store.journals, path):
         path = drafts.published_path(path)
     after = check(store, path)
