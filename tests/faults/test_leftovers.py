@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -13,17 +14,18 @@ from random import Random
 
 import pytest
 
-from faults.ledger import CWD, message
-from faults.playing import play, prepared_at
-from faults.processes import fast_folder, killed_after
+from faults.failing import FaultyFilesystem, Kill, Killed
+from faults.ledger import CWD, Ledger, Run, message, store_on
+from faults.playing import prepared_at
+from faults.processes import Child, Tell, fast_folder, killed_after
 from faults.scenarios import SCENARIOS, Scenario
 from figures import measured
 from sessile import Store
 from sessile.storage import atomic
+from sessile.storage.filesystem import RootedFilesystem
 from sessile.upkeep.disk import disk_usage
 from sessile.upkeep.sweep import leftovers
 
-LONGEST = 0.004  # maximum lifetime of a process in seconds, once it is ready
 ROUNDS = 4  # kills on one store before it is checked
 WRITING = [scenario for scenario in SCENARIOS if scenario.name not in ("append", "resume", "reopen")]
 DEAD = b"x" * 100  # bytes that are nowhere else
@@ -70,29 +72,36 @@ def check(root: str) -> int:
 
 
 def check_scenario(scenario: Scenario, seed: int, kills: int) -> int:
-    """Kill processes in the middle of a scenario, several on one store. Return how many files they left."""
+    """Kill processes before random calls of a scenario, several on one store. Return how many files they left."""
     rng = Random(f"{scenario.name} {seed}")
     left = 0
     with fast_folder() as folder:
         base = f"{folder}/base"
         ledger = prepared_at(base, scenario)
+        shutil.copytree(base, f"{folder}/first")
+        (calls,) = Child(partial(_play, f"{folder}/first", copy.deepcopy(ledger), scenario, None)).finish()
         for number in range(0, kills, ROUNDS):
             root = f"{folder}/{number}"
             shutil.copytree(base, root)
             for _ in range(min(ROUNDS, kills - number)):
-                played = partial(_play, root, copy.deepcopy(ledger), scenario)
-                killed_after(rng.uniform(0, LONGEST), played)
+                Child(partial(_play, root, copy.deepcopy(ledger), scenario, rng.randint(1, calls))).finish()
             left += check(root)
             shutil.rmtree(root)
     measured("P47", "kills at random in every writing verb", kills=kills, leftovers=left, unnamed=0)
     return left
 
 
-def _play(root: str, ledger: object, scenario: Scenario, tell: object) -> None:
+def _play(root: str, ledger: Ledger, scenario: Scenario, at: int | None, tell: Tell) -> None:
+    """Play a scenario and die with kill -9 before call number `at`; without it, tell how many calls there are."""
+    fs = FaultyFilesystem(RootedFilesystem(root), plan=[] if at is None else [Kill(at=at)])
     try:
-        play(root, ledger, scenario.act, "process", tell)  # type: ignore[arg-type]
+        scenario.act(Run(store_on(fs, root, 2, "process"), ledger))
+    except Killed:
+        os.kill(os.getpid(), signal.SIGKILL)
     except Exception:
         pass  # a process before it has finished the work already
+    if at is None:
+        tell(len(fs.calls))
 
 
 @pytest.mark.promise("P47")
@@ -110,10 +119,10 @@ def test_every_byte_has_an_account_after_thousands_of_kills(scenario: Scenario) 
     check_scenario(scenario, seed=2, kills=4_000 // len(WRITING) // ROUNDS * ROUNDS)
 
 
-def rewrite_for_ever(root: str, session_id: str, tell: object) -> None:
+def rewrite_for_ever(root: str, session_id: str, tell: Tell) -> None:
     """Rewrite a session of some megabytes until killed."""
     session = Store(root, durability="process").open(session_id)
-    tell("begin")  # type: ignore[operator]
+    tell("begin")
     for number in range(1_000_000):
         session.rewrite_entries(lambda entry, n=number: {**entry, "x": n})  # type: ignore[misc]
 
