@@ -143,7 +143,8 @@ class _Hiding:
 
     def entry(self, entry: Entry) -> Mapping[str, Any]:
         """Return an entry for printing."""
-        return self.value(dict(entry))
+        shown: Mapping[str, Any] = self.value(dict(entry))
+        return shown
 
     def value(self, value: Any) -> Any:
         """Return a text or a JSON value for printing."""
