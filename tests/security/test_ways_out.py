@@ -41,13 +41,13 @@ class Poisoned(NamedTuple):
     store: Store
     id: str
     detector: Detector
-    count: int
+    secrets: int
 
     def check(self, way: str, output: str) -> None:
         """Fail if a part of a secret can be read in an output."""
         leaked = sorted(self.detector.leaks(output))
         assert leaked == [], (way, len(leaked), leaked[:10])
-        measured("P29", "shapes in surroundings through every way out", secrets=self.count, leaks=0)
+        measured("P29", "shapes in surroundings through every way out", secrets=self.secrets, leaks=0)
 
 
 def combinations(share: int) -> Iterator[tuple[str, Written, str]]:
@@ -140,7 +140,7 @@ def test_the_detector_reads_what_is_not_redacted(tmp_path: Path) -> None:
     full = poisoned(tmp_path, SHARE)
     with full.store.open(full.id, readonly=True) as session:
         seen = full.detector.leaks(b"".join(Export(session).written("jsonl")).decode())
-    assert len(seen) == full.count
+    assert len(seen) == full.secrets
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -150,7 +150,7 @@ def test_exports(full: Poisoned, form: str) -> None:
         export = Export(session, redactor=Redactor())
         text = b"".join(export.written(form, "all")).decode()
         report = str(share_report(session.id, export.report))
-    assert text.count("[REDACTED:") > full.count // 2
+    assert text.count("[REDACTED:") > full.secrets // 2
     full.check(form, text)
     full.check("report", report)
 
@@ -191,7 +191,7 @@ def test_tools_of_the_mcp_server(full: Poisoned) -> None:
         return "".join(asking.heard)
 
     heard = ask(full.store, scenario)
-    assert heard.count("[REDACTED:") > full.count // 2
+    assert heard.count("[REDACTED:") > full.secrets // 2
     full.check("mcp", heard)
     full.check("mcp", "\n".join(str(text) for text in _strings(heard)))
 
@@ -219,7 +219,7 @@ def test_show_redact(full: Poisoned, sessile: Command, how: tuple[str, ...]) -> 
     done = sessile("show", full.id, "--redact", *how)
     assert done.code == 0 and "[REDACTED:" in done.out
     full.check("show", done.out + done.err)
-    assert len(full.detector.leaks(sessile("show", full.id, *how).out)) > full.count // 4
+    assert len(full.detector.leaks(sessile("show", full.id, *how).out)) > full.secrets // 4
 
 
 def test_raw_bytes_cannot_be_redacted(full: Poisoned, sessile: Command) -> None:
