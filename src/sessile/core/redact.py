@@ -45,7 +45,9 @@ _INNER_LAYERS = 2  # the same in an encoding
 
 # Base64 that is long enough to be an image or a signature, and longer than any key.
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=\r\n]{256,}|[A-Za-z0-9_=-]{256,}")
-_ENCODED = re.compile(r"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBER)[A-Za-z0-9+/=\r\n]+|[A-Za-z0-9+/=\r\n]{256,}")
+_MAGIC = re.compile("iVBORw0KGgo|/9j/|R0lGOD|UklGR|JVBER")
+_HEX = re.compile(r"(?:0x)?[0-9a-fA-F\r\n]+")
+_ENCODED = re.compile(rf"(?:{_MAGIC.pattern})[A-Za-z0-9+/=\r\n]+|[A-Za-z0-9+/=\r\n]{{256,}}")
 _DATA_URL = re.compile(r"(data:[\w.+/-]{1,128}(?:;[\w.+=-]{1,64}){0,4};base64,)([A-Za-z0-9+/=\r\n]*)")
 _NO_BASE64 = re.compile(r"[=\r\n]+")
 _VARIED = 40  # different characters among the first 256 of a signature
@@ -625,7 +627,9 @@ def _is_signature(owner: dict[Any, Any], key: object, item: object) -> bool:
 def _is_media(owner: dict[Any, Any], key: object, item: str) -> bool:
     """Return whether a member is the content of an image or another file."""
     is_data = key == "data" and (owner.get("type") in _MEDIA or not _MEDIA_MEMBERS.isdisjoint(owner))
-    return is_data and _ENCODED.fullmatch(item) is not None
+    if not is_data or _ENCODED.fullmatch(item) is None or _HEX.fullmatch(item) is not None:
+        return False
+    return owner.get("type") != "file" or _MAGIC.match(item) is not None  # another file may as well be text
 
 
 def _escape(key: object) -> str:
