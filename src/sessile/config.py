@@ -403,9 +403,7 @@ class Limits(Part, frozen=True):
     event_clients: Few = 100  # the maximum number of event streams, which stay open and are counted separately
     queued_turns: Few = 32  # the maximum number of waiting messages of one session; more is a loop
     header_seconds: Seconds = 10.0  # the time for the request headers; a slower client is an attack
-    body_seconds: Seconds = (
-        30.0  # the time for the request body: 8 MiB at 2 Mbit/s; after 5 s at least 1 KiB/s must arrive
-    )
+    body_seconds: Seconds = 30.0  # the time for the request body: 8 MiB at 2 Mbit/s; after 5 s at least 1 KiB/s
     requests_per_second: Few = 2_000  # the maximum rate of one address; a runaway loop sends more
     addresses: Few = 1_024  # how many addresses are remembered for the rate; the least recent one is dropped first
 

@@ -36,7 +36,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -320,7 +319,7 @@ class Reconciler:
             if not chunk:
                 return  # it was truncated; the next catch-up notices
             at += len(chunk)
-            checked.held.append(chunk)
+            checked.feed(chunk)
             for offset, entry in counting.feed(chunk):
                 words += words_of(row.number, offset, entry)
             # The rows of a packed file are larger than the file, so its share is not the number of bytes read.
@@ -463,22 +462,34 @@ class Checked:
     """
 
     def __init__(self, prefix: Prefix, row: Reading) -> None:
-        self.held: list[bytes] = []  # read, but not hashed: the end may be part of a line
+        self._held = b""  # read, but not hashed: the end may be part of a line
         self._prefix = prefix
         self._counted, self._fit = row.covered, row.fit
+        self._last = row.fit
         self._compare()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the bytes that follow. What was held before is part of a line that ends in them, or later."""
+        self._add(self._held)
+        self._held = chunk
 
     def up_to(self, end: int) -> bytes | None:
         """Return the hash of everything that is counted after the lines before `end` were read."""
-        start = self._prefix.size
-        if end > start and self.held:
-            data = b"".join(self.held)
-            places = (start, self._counted, end) if start < self._counted < end else (start, end)
-            for first, last in pairwise(places):
-                self._prefix.add(memoryview(data)[first - start : last - start])
-                self._compare()
-            self.held = [data[end - start :]]
-        return self._fit if end <= self._counted else self._prefix.digest()
+        new = end - self._prefix.size
+        if new > 0 and self._held:
+            self._add(memoryview(self._held)[:new])
+            self._held = self._held[new:]
+            self._last = self._prefix.digest()
+        return self._fit if end <= self._counted else self._last
+
+    def _add(self, data: bytes | memoryview) -> None:
+        known = self._counted - self._prefix.size
+        if 0 < known < len(data):
+            self._prefix.add(data[:known])
+            self._compare()
+            data = data[known:]
+        self._prefix.add(data)
+        self._compare()
 
     def _compare(self) -> None:
         if self._prefix.size == self._counted > 0 and self._prefix.digest() != self._fit:
