@@ -301,6 +301,7 @@ class TestCrashes:
                 for ours in OURS:
                     put(journal, ours)
                     acknowledged.append(ours)
+                journal.close()
             except Killed:
                 pass
             survivors = [inner.kill()]
@@ -327,7 +328,9 @@ class TestCrashes:
             inner = settled(CrashableFilesystem(), old)
             fs = FaultyFilesystem(inner, plan=[Kill(at=at)])
             try:
-                journal_on(fs).replace(lambda raw: line("old", None, edited=True) if raw == line("old") else None, keep)
+                journal = journal_on(fs)
+                journal.replace(lambda raw: line("old", None, edited=True) if raw == line("old") else None, keep)
+                journal.close()
                 seen.add("done")
             except Killed:
                 pass

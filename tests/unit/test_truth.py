@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from figures import measured
 from sessile import Receipt, Session, Store
 from sessile.errors import LeafMoved, SessileError, SessionNotFound
 from sessile.storage import index as index_module
@@ -234,6 +235,7 @@ def test_no_plain_receipt_onto_a_damaged_file(tmp_path: Path, damage: str, asked
         session.append_message({"role": "user", "content": "after"})
     assert raised.value.hint and raised.value.path == path
     assert Path(path).read_bytes() == damaged
+    measured("P48", "appends onto damaged files", appends=1, receipts=0)
     try:
         session.close()
     except SessileError:
