@@ -75,6 +75,7 @@ def test_the_worst_that_check_met_is_its_code_in_whatever_order(
 @pytest.mark.promise("P45")
 def test_check_names_a_wrong_cache_and_removes_it(sessile: Command, demo: Path, tmp_path: Path) -> None:
     """The session counts as sound, and the next list is right."""
+    time.sleep(0.1)  # files that have just changed are read again the next time
     before = sessile("ls", "--json").json["items"]
     plant(tmp_path / "cache", "UPDATE sessions SET title = 'planted'")
     assert "planted" in sessile("ls").out

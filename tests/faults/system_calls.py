@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import gc
 import os
 import re
 import shutil
@@ -78,6 +79,7 @@ def is_possible() -> bool:
 def traced(work: Callable[[Tell], object], fault: str | None = None) -> Traced:
     """Run the work of a process under strace, with an optional fault (`write:error=EIO:when=2`)."""
     ready, go = os.pipe()
+    gc.collect()  # the process must not close what this one has dropped
 
     def wait_and_work(tell: Tell) -> None:
         os.readv(ready, [bytearray(1)])

@@ -34,6 +34,9 @@ LOOKING = {
         "plan_empty_trash",
         "plan_prune",
         "plan_blob_sweep",
+        "plan_leftovers",
+        "plan_originals",
+        "leftovers",
     ),
     *(
         "added_sources",
@@ -49,6 +52,7 @@ CHANGING = {"write", "truncate", "mkdir", "rename", "link", "unlink", "rmdir", "
 # Verbs that other rigs test, because their promises are not in a ledger, and the names of those rigs.
 ELSEWHERE = {
     "apply_prune": "test_repair",
+    "apply_file_plan": "test_leftovers",
     "apply_blob_sweep": "test_repair",
     "empty_trash": "test_repair",
     "import_state": "test_yoyoclaw_faults",

@@ -58,7 +58,7 @@ def test_without_settling_what_others_left_the_successor_rig_reports_loss(monkey
     assert reports_loss(lambda: check_successors(BY_NAME["create_published"], BY_NAME["create"]))
 
 
-def in_place(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True) -> None:
+def in_place(fs: Filesystem, path: str, chunks: Iterable[bytes], *, durable: bool = True, sweeps: bool = True) -> None:
     """Replace a file wrongly, by writing it in place."""
     fd = fs.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     for chunk in chunks:

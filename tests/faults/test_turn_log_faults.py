@@ -60,6 +60,7 @@ def keep_three(fs: Filesystem, kept: list[str]) -> None:
             kept.clear()
         log.keep(SESSION, {"name": name, "text": name * 3_000})
         kept.append(name)
+    log.close()
 
 
 def left_on(disk: Filesystem) -> list[str]:

@@ -52,7 +52,7 @@ def test_from_scratch_and_step_by_step_give_the_same_tables(postgres_urls: Calla
         migrate(grown, parts)
         seen.append(len(shape(grown)))
     assert shape(fresh) == shape(grown)
-    assert seen == sorted(set(seen)) and len(seen) >= 4  # each step created something
+    assert seen == sorted(seen) and len(set(seen)) >= 4  # a step creates something, or only forgets what was derived
     measured("P52", "schemas of a database", releases=len(seen), differences=0)
     fresh.close()
     grown.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -184,6 +185,7 @@ def test_a_catalog_outlives_a_format_that_was_taken_away(tmp_path: Path, install
     path = _written(tmp_path)
     sources = [Source("folder", str(path.parent), str(path.parent))]
     store = Store(tmp_path / "store")
+    time.sleep(0.1)  # files that have just changed are looked at again the next time
     with Library(store, sources, cache=str(tmp_path / "cache")) as library:
         library.catch_up("look")
     install("")

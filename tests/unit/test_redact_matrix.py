@@ -142,10 +142,10 @@ def seconds(text: str) -> float:
 @pytest.mark.parametrize("size", [40_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("unit", HOSTILE, ids=lambda unit: repr(unit[:16]))
 def test_twice_the_text_takes_twice_the_time(unit: str, size: int) -> None:
-    """Four times the text takes less than eight times as long; a quadratic search would need sixteen times."""
+    """Four times the text takes less than ten times as long; a quadratic search would need sixteen times."""
     once = (unit * (size // len(unit) + 1))[:size]
-    for _ in range(3):  # a busy machine may disturb one measurement
+    for _ in range(5):  # a busy machine may disturb one measurement
         short, long = seconds(once), seconds(once * 4)
-        if long < 8 * short + 0.02:
+        if long < 10 * short + 0.02:
             return
     raise AssertionError((unit, short, long))

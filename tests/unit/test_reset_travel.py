@@ -400,12 +400,12 @@ def test_every_journey_around_a_change_of_the_clocks_goes_by_the_calendar(
 # -- other clocks, other processes
 
 
-def test_a_clock_that_goes_back_ends_nothing() -> None:
-    """A time in the future is ignored, and the session continues when the clock is right again."""
+def test_a_clock_that_goes_back_ends_nothing_until_it_is_right_again() -> None:
+    """A time in the future is ignored and replaced. When the clock is right again, the pause looks like one of days."""
     one = Traveller(reset={"mode": "daily", "idleMinutes": 60})
     noon = at("2026-03-01T12:00")
-    assert one.journey(noon, noon - 3 * DAY, noon + HOUR) == "AAA"
-    assert one.speak(noon + 3 * HOUR) == "B"
+    assert one.journey(noon, noon - 3 * DAY, noon - 3 * DAY + HOUR // 2, noon + HOUR) == "AAAB"
+    assert one.journey(noon + HOUR, noon + HOUR // 2, noon + HOUR) == "BBB"  # less than an hour is no wrong clock
 
 
 def test_another_process_goes_on_where_the_last_one_was() -> None:
