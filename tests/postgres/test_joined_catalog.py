@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class Pair:
 
     def catch_up(self) -> None:
         """Sync the folder's sessions to the database, and let both libraries catch up."""
+        time.sleep(0.1)  # files that have just changed are read again the next time
         list(sync(*self.stores))
         done = [library.catch_up("index") for library in self.libraries]
         assert (done[0].files, *done[0][3:]) == (done[1].files, *done[1][3:])
