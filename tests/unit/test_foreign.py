@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,7 @@ def test_a_compressed_rollout_is_like_any_other(tmp_path: Path) -> None:
     halves = (plain.read_bytes()[:300], plain.read_bytes()[300:])
     packed.write_bytes(b"".join(zstd.compress(half) for half in halves))  # something was appended to it
     store = Store(tmp_path / "store")
+    time.sleep(0.1)  # files that have just changed are read again the next time
     with Library(store, [Source("codex", str(tmp_path / "codex"), str(tmp_path / "codex"))]) as library:
         library.catch_up("index")
         (row,) = library.list().rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,7 @@ def test_archives_and_the_old_form_are_read_in_place(folder: Path, store: Store)
     put(folder, rows, "both.jsonl")
     put(folder, gzip.compress(rows), "both.jsonl.gz")
     before = sorted(folder.rglob("*"))
+    time.sleep(0.1)  # files that have just changed are read again the next time
     with Library(store, [Source("myagents", str(folder), str(folder / "sessions"))]) as library:
         library.catch_up("index")
         assert sorted(str(row.id) for row in library.list().rows) == ["both", "old", "packed"]

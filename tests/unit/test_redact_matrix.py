@@ -67,7 +67,7 @@ def ordinary_files() -> Iterator[tuple[str, str]]:
                     yield str(path), text
 
 
-@pytest.mark.parametrize("megabytes", [4, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("megabytes", [2, pytest.param(50, marks=pytest.mark.long)])
 def test_ordinary_code_and_prose_have_at_most_five_false_hits_in_fifty_megabytes(megabytes: int) -> None:
     """Every hit counts, except a secret that was found before: manuals repeat their samples."""
     size, hits = 0, set()
@@ -139,7 +139,7 @@ def seconds(text: str) -> float:
     return min(times)
 
 
-@pytest.mark.parametrize("size", [40_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("unit", HOSTILE, ids=lambda unit: repr(unit[:16]))
 def test_twice_the_text_takes_twice_the_time(unit: str, size: int) -> None:
     """Four times the text takes less than ten times as long; a quadratic search would need sixteen times."""
