@@ -284,7 +284,7 @@ class Library:
 
     # -- finding
 
-    def find(self, name: str, cwd: str | None = None, *, progress: OnProgress | None = None) -> str:
+    def find(self, name: str, cwd: str | None = None, *, progress: OnProgress | None = None, fresh: bool = True) -> str:
         """Return the path of the session that a name refers to.
 
         Args:
@@ -292,6 +292,8 @@ class Library:
                 or first message, or a path. `<session>/<name>` is a sub-agent of a session.
             cwd: The folder that `@here` refers to.
             progress: Called while files are read.
+            fresh: Look at all files first. If it is false, an id is looked up in the catalog as it is: for callers that have
+                just caught up.
 
         Raises:
             Ambiguous: The name fits several sessions; its `candidates` list them.
@@ -301,8 +303,10 @@ class Library:
             path = drafts.located(self.store.fs, posixpath.abspath(posixpath.expanduser(name)))
             agent = None if atomic.exists(self.store.fs, path) else sub_agent(name)
             return self._existing(path) if agent is None else self._sub_agent(*agent, cwd, progress)
-        self.catch_up(progress=progress)
         recent = relative(name)
+        if recent is None and not fresh and len(known := [row for row in self._by_id(name) if row.id == name]) == 1:
+            return known[0].path
+        self.catch_up(progress=progress)
         if recent is not None:
             return self._recent(name, *recent, cwd)
         rows = self._by_id(name)

@@ -176,7 +176,9 @@ class Views:
                 return known
             self.drop(known)
         with self._shelf.asked() as library:
-            path = library.find(name)
+            path = library.find(name, fresh=False)  # the shelf has just looked, and a look for every session adds up
+            if self._mark(path) is None:  # it has moved since
+                path = library.find(name)
             self._remember(self._agents, path, _agent_of(library, path))
         return path
 
