@@ -360,6 +360,8 @@ def _groups(gateway: Gateway, found: Sequence[Hit], by_path: dict[str, SessionCa
     for path in dict.fromkeys(hit.path for hit in found):
         if path in by_path:
             hits = [hit for hit in found if hit.path == path]
+            if (agent := by_path[path].agent) is not None:
+                gateway.views.learn(path, agent)  # the library is busy: one question for each session adds up
             places = _places(gateway, path, [hit.entry_id for hit in hits])
             yield Group(
                 session=by_path[path],

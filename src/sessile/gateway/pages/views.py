@@ -168,9 +168,13 @@ class Views:
 
     # -- names
 
+    def learn(self, path: str, agent: str) -> None:
+        """Remember the agent of a file that the library has listed, so that opening it need not ask the library again."""
+        self._remember(self._agents, path, agent)
+
     def _path(self, name: str) -> str:
         with self._lock:
-            known = self._paths.get(name)
+            known = name if name in self._agents else self._paths.get(name)
         if known is not None:
             if self._mark(known) is not None:
                 return known
