@@ -55,7 +55,7 @@ NEVER = frozenset(
         "taken_for_another",
         "server_errors",
         "programs_started",
-        "errors",
+        "failed_requests",
         "resets",
         "right_ones_delayed",
         "used",

@@ -98,7 +98,7 @@ def record(name: str, seconds: float, load: Load, grown: Mapping[str, int]) -> N
         cut_requests=load.counts["cut requests"],
         kilobytes_grown=max(0, grown["memory"] >> 10),
         descriptors_grown=max(0, grown["descriptors"]),
-        errors=0,
+        failed_requests=0,
         lost=0,
     )
 
