@@ -258,6 +258,23 @@ def test_after_a_truncation_the_session_goes_on_from_what_is_there(tmp_path: Pat
 
 
 @pytest.mark.promise("P48")
+@pytest.mark.parametrize("verb", ["rewrite", "move"])
+def test_a_rewrite_or_a_move_does_not_hide_that_the_parent_is_gone(tmp_path: Path, verb: str) -> None:
+    """Another program overwrites the parent at the same size; our own change of the file does not make that ours."""
+    path = made(tmp_path / "root")
+    session = Store(tmp_path / "root").open(path)
+    first = session.append_message({"role": "user", "content": "before"})
+    edit_in_place(path, first.id.encode(), b"zzzzzzzz", restore_time=True)
+    if verb == "rewrite":
+        session.rewrite_entries(lambda entry: None)
+    else:
+        session.move_to("/elsewhere")
+    with pytest.raises(LeafMoved):
+        session.append_message({"role": "user", "content": "after"})
+    session.close()
+
+
+@pytest.mark.promise("P48")
 @pytest.mark.parametrize("change", ["touched", "appended", "text edited"])
 def test_harmless_changes_do_not_stop_an_append(tmp_path: Path, change: str) -> None:
     """A file whose header and parent are where they were takes the next entry."""

@@ -271,19 +271,19 @@ class FileJournal(JournalReader):
         if after is None:
             self._drop_growth()
             return
-        self._left = stamp_of(after)
+        self._left = left = stamp_of(after)
         if before != self._stamp:  # the index is not known to agree with the file before our append
             self._drop_growth()
             return
-        self._stamp = self._left
+        self._stamp = left
         if grown is None:
             self._grown = grown = Grown(before, self._index.stamped)
             GROWN[before[:2]] = grown
-        grown.last = self._left
+        grown.last = left
 
     def _drop_growth(self) -> None:
         grown, self._grown = self._grown, None
-        if grown is not None and GROWN.get(place := self._left[:2]) is grown:
+        if grown is not None and grown.last is not None and GROWN.get(place := grown.last[:2]) is grown:
             del GROWN[place]
 
     def _check_header(self) -> None:
@@ -314,9 +314,8 @@ class FileJournal(JournalReader):
     def _is_in_file(self, entry_id: str, news: FileNews) -> bool:
         """Return whether an entry is in the file now. Look at the likely places first: the file may be large."""
         offset, start = self._tip
-        if b'"id":"%b"' % entry_id.encode("utf-8", "surrogatepass") in start[:_REMEMBERED] and (
-            self._read(offset, len(start)) == start
-        ):
+        named = b'"id":"%b"' % entry_id.encode("utf-8", "surrogatepass")
+        if start.find(named, 0, 256) > 0 and self._read(offset, len(start)) == start:
             return True
         with suppress(IndexDamaged, ValueError):
             number = self._index.find(entry_id)
@@ -372,13 +371,15 @@ class FileJournal(JournalReader):
             self._check_usable()
             opened: list[int] = []
             try:
-                self._lock_file()
+                changed = stamp_of(self._lock_file()) != self._left
                 self._rewrite(edit, keep, opened)
                 seen = self._seen + self._shift
                 with self._commits.paused():
                     self._fd, opened[0] = opened[0], self._fd  # from here on `opened` holds the old one
                     self._begin(self._fd)
                     self._seen = seen  # what others have appended is still news
+                    if changed:
+                        self._left = None  # the next append looks for its parent, which may be gone
                     self._commits.all_durable()  # the new file was synced as a whole
             finally:
                 try:
@@ -457,7 +458,8 @@ class FileJournal(JournalReader):
                 before = stamp_of(self._stat())
                 self._fs.rename(self.path, path)
                 old, self.path = self.path, path  # at once: the file is there, durable or not
-                self._note_growth(before, self._stat())  # renaming changes one of its times
+                if before == self._left:
+                    self._note_growth(before, self._stat())  # renaming changes one of its times
                 self._fs.sync_directory(posixpath.dirname(path))
                 if posixpath.dirname(path) != posixpath.dirname(old):
                     self._fs.sync_directory(posixpath.dirname(old))

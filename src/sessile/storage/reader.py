@@ -229,7 +229,8 @@ class JournalReader(SessionFile):
             self._seen = (
                 stat.st_size
             )  # where the news start: bytes that we did not write and that were not there at open
-            self._left = stamp_of(stat)  # the file as we opened it, or as our last append left it
+            # The file as we opened it, or as our last append left it; `None` if another program has changed it since.
+            self._left: Stamp | None = stamp_of(stat)
             self._header = self._find_header(stat.st_size)
             self.session_id = str(self._header.head.id)
         except BaseException:
