@@ -50,7 +50,7 @@ from sessile.gateway.http.problems import (
 
 HEALTH = "/healthz"
 EVENTS = "/events"  # suffix of every path that streams events
-_CHATS = "/v1/chat/"
+_CHATS = ("/v1/chat/send", "/v1/chat/completions", "/v1/session/compact")  # a model answers while they are open
 _DOWNLOADS = ("/v1/view/export", "/v1/view/blob")
 
 CONTENT_POLICY = (
@@ -347,6 +347,7 @@ class Crowd:
     """Limits concurrent requests, separately for each kind of them, so that those that last keep no others out.
 
     Event streams last until the client leaves, chats as long as a model takes, downloads as long as the client takes.
+    Reading or aborting a turn is quick and not a chat: it works while every chat is waiting for its model.
     """
 
     def __init__(self, app: App, requests: int, streams: int) -> None:
@@ -370,7 +371,7 @@ CROWDS = ("requests", "chats", "downloads", "event streams")
 
 def _crowd_of(path: str) -> str:
     """Return the kind of requests that a path belongs to."""
-    if path.startswith(_CHATS):
+    if path in _CHATS:
         return "chats"
     if path.endswith(EVENTS):
         return "event streams"
