@@ -150,6 +150,10 @@ class Load:
         if self._turns[key] % COMPACT_AFTER == 0:
             await self._settle(http, "/v1/session/compact", key)
             self.counts["compactions"] += 1
+        await self._reset_if_long(http, key)
+
+    async def _reset_if_long(self, http: httpx.AsyncClient, key: str) -> None:
+        """Start a new session of a conversation after some turns: what a gateway keeps of it may grow with its length."""
         if self._turns[key] >= RESET_AFTER:
             self._turns[key] = 0
             self._sessions[key] = (await self._settle(http, "/v1/session/reset", key))["sessionId"]
@@ -175,6 +179,8 @@ class Load:
             await anyio.sleep(self._rng.uniform(0, 0.05))
             await self._ask(http, "POST", "/v1/chat/abort", json={"key": key})
             self.counts["aborts"] += 1
+        self._turns[key] += 1
+        await self._reset_if_long(http, key)
 
     async def _cut_short(self, http: httpx.AsyncClient) -> None:
         """Leave in the middle of a request: of its headers, its body, the wait for an answer, or a stream."""
