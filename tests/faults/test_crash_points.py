@@ -19,6 +19,7 @@ STEPS = {
     "import": 12,
     "kinds": 12,
     "compact": 6,
+    "erase": 12,
 }  # steps of the default run, larger where verifying is slow
 ONLY_AFTER = {"undo": {"delete", "undo"}}
 SAMPLES = 5

@@ -29,6 +29,7 @@ STEPS = {
     "import": 12,
     "kinds": 12,
     "compact": 6,
+    "erase": 12,
 }  # steps of the default run, larger where verifying is slow
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 
