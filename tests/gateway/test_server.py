@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -83,3 +86,36 @@ def test_what_keeps_the_application_from_starting_is_raised(
     with listen("127.0.0.1", 0) as sock, pytest.raises(expected):
         serve(failing(error), sock, Limits(), lambda: ready.append(True))
     assert not ready
+
+
+@pytest.mark.promise("P53")
+def test_nothing_is_kept_of_a_connection_that_was_reset() -> None:
+    """A client resets its connection after an answer; no timer keeps the connection until its time."""
+    kept: list[object] = []
+    reset = threading.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"ok"})
+            return
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        while not reset.is_set():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        timers: list[asyncio.TimerHandle] = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+        kept.extend(timer for timer in timers if not timer.cancelled() and "Protocol" in repr(timer))
+        raise StorageFailure("over")
+
+    def ask_and_reset() -> None:
+        with socket.create_connection(sock.getsockname()) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(1000)
+            time.sleep(0.05)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset.set()
+
+    with listen("127.0.0.1", 0) as sock, pytest.raises(StorageFailure, match="over"):
+        serve(app, sock, Limits(), threading.Thread(target=ask_and_reset).start)
+    assert not kept

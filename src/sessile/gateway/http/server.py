@@ -264,6 +264,7 @@ class Punctual(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a closed connection. If the rest of a rejected request is on its way, discard it first."""
         self._forget()
+        self._unset_keepalive_if_required()  # uvicorn leaves this timer if the client has reset the connection
         if exc is None and not self._is_over and self.conn.their_state in (h11.SEND_BODY, h11.ERROR):
             Lingering(self.room, self.transport.get_extra_info("socket"), self.loop)
         super().connection_lost(exc)
