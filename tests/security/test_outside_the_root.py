@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -121,6 +122,9 @@ def made_up(rng: Random) -> str:
     return "".join(rng.choices(PARTS, k=rng.choice((1, 1, 2, 3, 5))))
 
 
+PROCESSES = re.compile(r"/proc(/\d+/fd)?")  # looked at before a deletion, to find who has the session open
+
+
 class Watch:
     """Record every file that this process touches while listening. An audit hook cannot be removed, so there is one instance."""
 
@@ -144,6 +148,8 @@ class Watch:
     def _is_inside(self, event: str, name: str) -> bool:
         if "/" not in name:
             return name not in ("..", "")
+        if event == "os.listdir" and PROCESSES.fullmatch(name):
+            return True
         plain = posixpath.normpath(name)
         above = event == "open" and name == plain  # the folders above the root are opened to make its name durable
         return any(f"{plain}/".startswith(f"{root}/") or (above and root.startswith(plain)) for root in self._roots)
