@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from sessile.agents.base import Agent
 from sessile.agents.registry import AGENTS
 from sessile.core.address import SHORTEST_PREFIX, is_path, relative, sub_agent
+from sessile.core.ids import is_uuid
 from sessile.core.kinds import MARKER, MESSAGE
 from sessile.core.text import clean_name
 from sessile.core.words import FEW, INDEXED, SHOWN, Field, Query, pieces
@@ -310,7 +311,7 @@ class Library:
         if recent is not None:
             return self._recent(name, *recent, cwd)
         rows = self._by_id(name)
-        if not rows:
+        if not rows and not is_uuid(name):
             # A session may have got its title in the middle of its file, so every line has to be read.
             self.catch_up("count", progress=progress)
             rows = self._by_title(name)

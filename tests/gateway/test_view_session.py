@@ -15,7 +15,7 @@ import pytest
 from builders import assistant, user
 from http_rig import http
 from page_sessions import calling, damaged_story, outlined, result, told_story, whole_tree
-from sessile import Export
+from sessile import Export, Library
 from sessile.core.tree import NOWHERE
 from sessile.gateway.pages.session_view import articles_of
 from sessile.render.outline import HIDDEN, entry_line
@@ -412,3 +412,17 @@ async def test_a_part_of_a_large_session_costs_as_much_as_one_of_a_small(tmp_pat
 
         small, large = (quickest(lambda size=size: articles(size)) for size in (200, 20_000))  # type: ignore[misc]
         assert large < 3 * small
+
+
+async def test_a_new_session_is_opened_without_a_look_at_all_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page asks for sessions that its gateway has just made, and a look at all files keeps other requests waiting."""
+    async with http(tmp_path) as gate:
+        await gate.get("/v1/view/sessions")  # the shelf looks
+        looks: list[str] = []
+        monkeypatch.setattr(Library, "catch_up", lambda *given, **more: looks.append("look"))
+        session = gate.gateway.store.create("/work", publish=True)
+        session.close()
+        assert (await gate.get("/v1/view/session", id=session.id))["id"] == session.id
+        assert not looks

@@ -56,6 +56,23 @@ def test_a_whole_id_is_found_however_short_it_is(tmp_path: Path) -> None:
     assert len(raised.value.candidates) == 2 and raised.value.hint == "use the path"
 
 
+def test_an_unknown_id_is_not_looked_for_in_titles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would read every line of every session."""
+    session_at(tmp_path, "0199aaaa", said("u1", None, "x"))
+    with Library(Store(tmp_path)) as library:
+        depths: list[str] = []
+        catch_up = library.catch_up
+
+        def watched(depth: Any = "look", **more: Any) -> Any:
+            depths.append(depth)
+            return catch_up(depth, **more)
+
+        monkeypatch.setattr(library, "catch_up", watched)
+        with pytest.raises(SessionNotFound):
+            library.find("01a1e65d-bcc0-773f-b312-9275900bf453")
+        assert depths == ["look"]
+
+
 def test_the_last_and_those_before(tmp_path: Path) -> None:
     """@last counts backwards; @here looks only at one folder."""
     paths = [session_at(tmp_path, f"s{n}00", said("u1", None, "x")) for n in range(3)]

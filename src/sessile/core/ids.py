@@ -64,6 +64,8 @@ _LETTER_OF_BYTE = "".join(LETTERS[byte % len(LETTERS)] for byte in range(256)).e
 # hidden file nor a trailing space can be made from one. 128 keeps the name under every file system's limit.
 _SESSION_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+
 Random = Callable[[int], bytes]
 """Return that many random bytes, as `os.urandom` does."""
 
@@ -76,6 +78,11 @@ def new_session_id(milliseconds: int, random: Random) -> str:
     value = value & ~(0x3 << 62) | 0x2 << 62
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def is_uuid(name: str) -> bool:
+    """Return whether a name is a whole UUID, as most session ids are, and so no title."""
+    return _UUID.fullmatch(name) is not None
 
 
 def is_plain_id(session_id: str) -> bool:
