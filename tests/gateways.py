@@ -82,11 +82,11 @@ def scripted(gateway: Gateway) -> Scripted:
 
 
 @asynccontextmanager
-async def running(gateway: Gateway) -> AsyncIterator[Gateway]:
-    """Run the gateway for a block, and stop it as a signal would."""
+async def running(gateway: Gateway, seconds: float = 30) -> AsyncIterator[Gateway]:
+    """Run the gateway for a block of at most some seconds, and stop it as a signal would."""
     async with anyio.create_task_group() as tasks:
         await tasks.start(gateway.run)
-        with anyio.fail_after(30):
+        with anyio.fail_after(seconds):
             yield gateway
         tasks.cancel_scope.cancel()
 

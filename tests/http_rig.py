@@ -84,14 +84,14 @@ def check_problem(response: httpx.Response) -> None:
 
 
 @asynccontextmanager
-async def http(folder: Path, config: Json | None = None, **options: Any) -> AsyncIterator[Http]:
-    """Run a gateway and yield a client with its token."""
+async def http(folder: Path, config: Json | None = None, *, seconds: float = 30, **options: Any) -> AsyncIterator[Http]:
+    """Run a gateway for at most some seconds and yield a client with its token."""
     usual: Json = {"durability": "process", "patience": 2.0}
     gateway = gateway_in(folder, NEVER | (config or {}), **usual | options)
     runner = scripted(gateway)
     transport = httpx.ASGITransport(make_app(gateway, Secret(TOKEN)))
     async with (
-        running(gateway),
+        running(gateway, seconds),
         httpx.AsyncClient(transport=transport, base_url=BASE, headers=BEARER, timeout=20) as client,
     ):
         yield Http(gateway, client, runner)

@@ -160,7 +160,7 @@ def test_exports(full: Poisoned, form: str) -> None:
 async def test_sharing_on_the_page(full: Poisoned, home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The review with its excerpts, the downloads, and the log meanwhile."""
     with caplog.at_level(logging.DEBUG):
-        async with http(home / ".sessile") as gate:
+        async with http(home / ".sessile", seconds=600) as gate:
             review = await gate.client.get("/v1/view/share", params={"id": full.id})
             files = [
                 await gate.client.get("/v1/view/export", params={"id": full.id, "form": form})
