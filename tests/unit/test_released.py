@@ -137,10 +137,11 @@ def test_an_upgrade_keeps_every_datum_and_rebuilds_every_cache(name: str, tmp_pa
         assert session.context().messages[-1]["content"] == "after the upgrade"
     if (root / "agents").exists():
         before = json.loads(next(root.glob("agents/*/sessions/sessions.json")).read_text())
-        with Conversations(store, workspace=lambda agent: "/work/app") as conversations:
-            (key,) = (each.text for each in conversations.list().rows)
-            assert key in before
-            assert conversations.resolve("telegram:group:42").session_id == before[key]["sessionId"]
+        ((key, binding),) = before.items()
+        then = Store(root, clock=lambda: binding["updatedAt"] / 1000)  # the daily reset would begin another session
+        with Conversations(then, workspace=lambda agent: "/work/app") as conversations:
+            assert [each.text for each in conversations.list().rows] == [key]
+            assert conversations.resolve("telegram:group:42").session_id == binding["sessionId"]
     if (root / "gateway").exists():
         left = {each.session_id: each.turns for each in TurnLog(store.fs, str(root)).left()}
         assert [turn["message"] for turns in left.values() for turn in turns] == ["was running", "is waiting"]
