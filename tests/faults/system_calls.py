@@ -82,10 +82,12 @@ def traced(work: Callable[[Tell], object], fault: str | None = None) -> Traced:
     gc.collect()  # the process must not close what this one has dropped
 
     def wait_and_work(tell: Tell) -> None:
+        tell("started")
         os.readv(ready, [bytearray(1)])
         work(tell)
 
     child = Child(wait_and_work)
+    child.wait_for_word()  # what a process does before its work must not be traced
     with fast_folder() as folder:
         output = f"{folder}/calls"
         inject = () if fault is None else ("-e", f"inject={fault}")
@@ -96,7 +98,7 @@ def traced(work: Callable[[Tell], object], fault: str | None = None) -> Traced:
             if b"attached" not in heard:
                 child.kill()
             os.write(go, b"!")
-            told = child.finish()
+            told = child.finish()[1:]
             strace.stderr.read()
         os.close(ready)
         os.close(go)
