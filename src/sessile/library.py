@@ -305,8 +305,12 @@ class Library:
             agent = None if atomic.exists(self.store.fs, path) else sub_agent(name)
             return self._existing(path) if agent is None else self._sub_agent(*agent, cwd, progress)
         recent = relative(name)
-        if recent is None and not fresh and len(known := [row for row in self._by_id(name) if row.id == name]) == 1:
-            return known[0].path
+        if recent is None and not fresh:
+            if len(known := [row for row in self._by_id(name) if row.id == name]) == 1:
+                return known[0].path
+            # A session that this process has just made is not in the catalog yet.
+            if is_uuid(name) and (own := self.store.find(name)) is not None:
+                return own
         self.catch_up(progress=progress)
         if recent is not None:
             return self._recent(name, *recent, cwd)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from sessile.core.ids import is_uuid
 from sessile.core.kinds import MARKER
 from sessile.core.tree import NOWHERE, Tree
 from sessile.errors import EntryNotFound, SessionNotFound, storage_failures
@@ -180,10 +179,8 @@ class Views:
             if self._mark(known) is not None:
                 return known
             self.drop(known)
-        # A look at all files for every session adds up, and the shelf has just looked. Only sessions of this gateway are newer.
-        own = self._store.find(name) if is_uuid(name) else None
         with self._shelf.asked() as library:
-            path = own or library.find(name, fresh=False)
+            path = library.find(name, fresh=False)  # the shelf has just looked, and a look for every session adds up
             if self._mark(path) is None:  # it has moved since
                 path = library.find(name)
             self._remember(self._agents, path, _agent_of(library, path))
