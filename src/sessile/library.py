@@ -293,8 +293,8 @@ class Library:
                 or first message, or a path. `<session>/<name>` is a sub-agent of a session.
             cwd: The folder that `@here` refers to.
             progress: Called while files are read.
-            fresh: Look at all files first. If it is false, an id is looked up in the catalog as it is: for callers that have
-                just caught up.
+            fresh: Look at all files first. If it is false, an id is looked up in the catalog as it is, then in the names of
+                the store's files: for callers that have just caught up.
 
         Raises:
             Ambiguous: The name fits several sessions; its `candidates` list them.
@@ -308,7 +308,7 @@ class Library:
         if recent is None and not fresh:
             if len(known := [row for row in self._by_id(name) if row.id == name]) == 1:
                 return known[0].path
-            # A session that this process has just made is not in the catalog yet.
+            # A session that was made since then is not in the catalog yet.
             if is_uuid(name) and (own := self.store.find(name)) is not None:
                 return own
         self.catch_up(progress=progress)

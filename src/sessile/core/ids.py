@@ -81,7 +81,7 @@ def new_session_id(milliseconds: int, random: Random) -> str:
 
 
 def is_uuid(name: str) -> bool:
-    """Return whether a name is a whole UUID, as most session ids are, and so no title."""
+    """Return whether a name is a whole UUID. Most session ids are, and no title is."""
     return _UUID.fullmatch(name) is not None
 
 

@@ -486,7 +486,7 @@ RULES: tuple[Rule, ...] = (
         "hooks.slack.com/",
         r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[TE][A-Z0-9]{7,14}/[A-Z0-9]{8,14}/[\w/-]{20})",
         "https://hooks.slack.com/services/T<u9>/B<u9>/<w24>",
-        "https://hooks.slack.com/services/T00/B00/XXX",
+        "https://hooks.slack.com/services/T00/B00/short",
         tail=r"\w/-",
     ),
     _part(

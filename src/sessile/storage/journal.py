@@ -44,6 +44,7 @@ from sessile.storage.locks import NO_LOCKS, identity, lock_failure, wait_for
 from sessile.storage.reader import GROWN, FileNews, Grown, JournalReader
 
 _REMEMBERED = 64 * 1024  # bytes of our last line that show whether it is still there
+_ID_WITHIN = 256  # bytes; type and id come first in our lines
 
 
 class FileJournal(JournalReader):
@@ -315,7 +316,8 @@ class FileJournal(JournalReader):
         """Return whether an entry is in the file now. Look at the likely places first: the file may be large."""
         offset, start = self._tip
         named = b'"id":"%b"' % entry_id.encode("utf-8", "surrogatepass")
-        if start.find(named, 0, 256) > 0 and self._read(offset, len(start)) == start:
+        # Only near the start of its line: a body may contain the same text.
+        if start.find(named, 0, _ID_WITHIN) > 0 and self._read(offset, len(start)) == start:
             return True
         with suppress(IndexDamaged, ValueError):
             number = self._index.find(entry_id)
