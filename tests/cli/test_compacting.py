@@ -57,9 +57,10 @@ def test_whoever_is_not_known_is_refused(sessile: Command, demo: Path, name: str
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google"])
 def test_the_context_is_shown_as_a_provider_takes_it(sessile: Command, demo: Path, provider: str) -> None:
     """Messages have the provider's format, and each adjustment has a note."""
+    member = "contents" if provider == "google" else "messages"
     document = sessile("context", WEBHOOK, "--provider", provider).json
-    assert document["schema"] == f"sessile.context.{provider}/1" and document["messages"]
-    roles = {message["role"] for message in document["messages"]}
+    assert document["schema"] == f"sessile.context.{provider}/2" and document[member]
+    roles = {message["role"] for message in document[member]}
     assert (
         roles
         <= {
@@ -70,7 +71,7 @@ def test_the_context_is_shown_as_a_provider_takes_it(sessile: Command, demo: Pat
     )
     assert all(note.keys() == {"entry", "did", "text"} for note in document["notes"])
     earlier = sessile("context", WEBHOOK, "--at", "1b0CnUN9", "--provider", provider).json
-    assert earlier["messages"] != document["messages"]
+    assert earlier[member] != document[member]
 
 
 def test_a_session_of_ones_own_is_compacted_whatever_its_header_says(sessile: Command, demo: Path) -> None:

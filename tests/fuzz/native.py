@@ -22,7 +22,10 @@ from sessile.core.hygiene import clean
 from sessile.core.kinds import MARKER, flags_of
 from sessile.core.large import resolve, shrink
 from sessile.core.lines import Item, Line, Scanner, scan
-from sessile.core.messages import convert_to_llm, sendable, to_anthropic, to_google, to_openai
+from sessile.core.messages import convert_to_llm, sendable
+from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.gemini import google_contents
+from sessile.core.messages.openai_chat import openai_messages
 from sessile.core.migrate import migrate_session_entries
 from sessile.core.providers import policy_for
 from sessile.core.redact import Redactor
@@ -130,12 +133,12 @@ def context(data: bytes) -> None:
         found = build_session_context(entries, leaf)
         assert len(found.messages) == len(found.sources)
         messages = convert_to_llm(found.messages)
-        for form in (to_anthropic, to_openai, to_google):
+        for form in (anthropic_messages, openai_messages, google_contents):
             msgspec.json.encode(sendable(form(messages)))
         for policy in _POLICIES:
             cleaned = clean(found.messages, policy, history_limit=2)
             assert len(cleaned.messages) == len(cleaned.origins)
-            for form in (to_anthropic, to_openai, to_google):
+            for form in (anthropic_messages, openai_messages, google_contents):
                 json.dumps(sendable(form(convert_to_llm(cleaned.messages))))
         for message in found.messages:
             assert estimate(message) >= 0 and estimate_closely(message) >= 0

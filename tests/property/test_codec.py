@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from builders import Json
 from sessile.core.codec import decode, encode
-from sessile.core.messages import convert_to_llm, to_anthropic, to_openai
+from sessile.core.messages import convert_to_llm
+from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.openai_chat import openai_messages
 from sessile.core.text import utf16_cut, utf16_length, without_surrogates
 from sessile.errors import InvalidEntry
 from strategies import NASTY, as_javascript, json_objects, json_values
@@ -127,5 +129,5 @@ messages = st.fixed_dictionaries(
 def test_any_context_can_be_sent(context: list[Json]) -> None:
     """Any messages convert to valid UTF-8 JSON."""
     assert len(convert_to_llm(context)) <= len(context)
-    for shape in (to_anthropic, to_openai):
+    for shape in (anthropic_messages, openai_messages):
         json.dumps(shape(context), ensure_ascii=False, allow_nan=False).encode("utf-8", "strict")

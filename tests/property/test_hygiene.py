@@ -21,7 +21,10 @@ from provider_rules import (
     refused_by_router,
 )
 from sessile.core.hygiene import Cleaned, clean
-from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
+from sessile.core.messages import convert_to_llm
+from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.gemini import google_contents
+from sessile.core.messages.openai_chat import openai_messages
 from sessile.core.providers import DEFAULT, TABLE
 from sessile.core.text import without_surrogates
 from strategies import json_values, small, text
@@ -32,16 +35,16 @@ POLICIES = [policy for policy, _ in TABLE] + [DEFAULT]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 10, 10) + bytes(5)).decode()
 
 Check = tuple[Callable[[Any], list[Json]], Callable[[list[Json]], Iterator[str]]]
-ANTHROPIC: Check = (to_anthropic, refused_by_anthropic)
-OPENAI: Check = (to_openai, refused_by_openai)
-GOOGLE: Check = (to_google, refused_by_google)
+ANTHROPIC: Check = (anthropic_messages, refused_by_anthropic)
+OPENAI: Check = (openai_messages, refused_by_openai)
+GOOGLE: Check = (google_contents, refused_by_google)
 WIRES: dict[str, Check] = {
     "anthropic": ANTHROPIC,
     "bedrock": ANTHROPIC,
     "google": GOOGLE,
     "antigravity-claude": GOOGLE,
-    "mistral": (to_openai, refused_by_mistral),
-    "router-gemini": (to_openai, refused_by_router),
+    "mistral": (openai_messages, refused_by_mistral),
+    "router-gemini": (openai_messages, refused_by_router),
 }
 
 # Few different ids, so that they collide, repeat and cross; ids of every provider; and invalid ids.

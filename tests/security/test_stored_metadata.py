@@ -19,10 +19,12 @@ from browser_payloads import entries_with
 from builders import Json
 from figures import measured
 from http_rig import http
-from sessile import Compactor, Navigator, Session, Store, convert_to_llm, to_anthropic, to_openai
+from sessile import Compactor, Navigator, Session, Store, convert_to_llm
 from sessile.core.compaction import CompactionSettings
 from sessile.core.kinds import KINDS
-from sessile.core.messages import to_google
+from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.gemini import google_contents
+from sessile.core.messages.openai_chat import openai_messages
 from sessile.core.summaries import FileLists, Summary, SummaryRequest, without_blocks
 from sessions import store_at
 
@@ -142,7 +144,7 @@ def test_only_what_was_said_is_in_a_context(planted: Planted) -> None:
     with with_entry(planted) as session:
         messages = session.context().messages
     assert planted.wrongly_seen_in(messages, [*TOLD, *KEPT]) - planted.seen_in([]) <= unknown_role(planted)
-    sent = [make(messages) for make in (to_anthropic, to_openai, to_google)]
+    sent = [make(messages) for make in (anthropic_messages, openai_messages, google_contents)]
     assert planted.wrongly_seen_in(sent, TOLD) == set()
     assert planted.wrongly_seen_in(convert_to_llm(messages), [*TOLD, *KEPT]) == set()
     measured("P38", "fields of every kind", fields=len(planted.places), sent_beyond_the_table=0)
@@ -173,7 +175,7 @@ def test_what_was_said_is_seen(name: str, place: str) -> None:
         planted for planted in PLANTED if planted.name == name and f"{name}/{place}" in planted.places.values()
     )
     with with_entry(planted) as session:
-        assert f"{name}/{place}" in planted.seen_in(to_openai(session.context().messages))
+        assert f"{name}/{place}" in planted.seen_in(openai_messages(session.context().messages))
 
 
 class Listening:

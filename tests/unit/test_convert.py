@@ -7,7 +7,9 @@ import json
 import pytest
 
 from builders import user
-from sessile import Session, convert_to_llm, to_anthropic, to_openai
+from sessile import Session, convert_to_llm
+from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.openai_chat import openai_messages
 
 pytestmark = pytest.mark.mission("X13")
 
@@ -59,7 +61,7 @@ def test_a_branch_summary_converts_with_its_own_wrapper() -> None:
 def test_both_providers_take_what_comes_out() -> None:
     """Tool calls and results are paired by id, and everything is plain JSON."""
     messages = story().context().messages
-    anthropic, openai = to_anthropic(messages), to_openai(messages)
+    anthropic, openai = anthropic_messages(messages), openai_messages(messages)
     call = {"type": "tool_use", "id": "c1", "name": "bash", "input": {"command": "ls"}}
     assert call in anthropic[2]["content"]
     assert anthropic[3]["content"][0]["tool_use_id"] == "c1"

@@ -15,7 +15,7 @@ from sessile import Session, Store
 from sessile.core.digest import Counts, Digest
 from sessile.core.kinds import KINDS
 from sessile.core.large import MIN_IMAGE
-from sessile.core.messages import to_anthropic
+from sessile.core.messages.anthropic import anthropic_messages
 from sessile.core.redact import find_secrets
 from sessile.core.secret_shapes import PERSONAL
 from sessile.core.text import parse_timestamp
@@ -190,7 +190,7 @@ def test_every_context_builds_and_can_be_sent(demo: Demo) -> None:
         for head in session.get_heads():
             context = session.context(head.id)
             assert not context.findings
-            assert bool(to_anthropic(context.messages)) == bool(context.messages)
+            assert bool(anthropic_messages(context.messages)) == bool(context.messages)
         blocks = [block for message in said(session, "assistant") for block in message["content"]]
         calls = [block["id"] for block in blocks if block["type"] == "toolCall"]
         assert sorted(calls) == sorted(message["toolCallId"] for message in said(session, "toolResult"))

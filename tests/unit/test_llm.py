@@ -9,7 +9,9 @@ import pytest
 
 from builders import AT_MS, Json, assistant, user
 from sessile.core.codec import encode
-from sessile.core.messages import convert_to_llm, to_anthropic, to_openai
+from sessile.core.messages import convert_to_llm
+from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.openai_chat import openai_messages
 
 pytestmark = pytest.mark.mission("X13")
 
@@ -169,7 +171,7 @@ TALK: list[Json] = [
 
 def test_the_shape_of_anthropic() -> None:
     """Results of one turn share a user message, only signed thoughts are sent, empty messages are left out."""
-    assert to_anthropic(TALK) == [
+    assert anthropic_messages(TALK) == [
         {"role": "user", "content": [{"type": "text", "text": "be kind"}]},
         {"role": "user", "content": [{"type": "text", "text": "hi"}]},
         {
@@ -218,7 +220,7 @@ def test_the_shape_of_openai() -> None:
     def call(call_id: str, arguments: str) -> Json:
         return {"id": call_id, "type": "function", "function": {"name": "read", "arguments": arguments}}
 
-    assert to_openai(TALK) == [
+    assert openai_messages(TALK) == [
         {"role": "system", "content": "be kind"},
         {"role": "user", "content": "hi"},
         {
@@ -242,13 +244,13 @@ def test_the_shape_of_openai() -> None:
 def test_a_tool_result_that_is_a_text_keeps_it() -> None:
     """Other agents store results as plain text."""
     result = {"role": "toolResult", "toolCallId": "c", "content": "plain"}
-    assert to_openai([result]) == [{"role": "tool", "tool_call_id": "c", "content": "plain"}]
-    assert to_anthropic([result])[0]["content"][0]["content"] == [{"type": "text", "text": "plain"}]
+    assert openai_messages([result]) == [{"role": "tool", "tool_call_id": "c", "content": "plain"}]
+    assert anthropic_messages([result])[0]["content"][0]["content"] == [{"type": "text", "text": "plain"}]
 
 
 @pytest.mark.promise("P10")
 @pytest.mark.promise("P24")
-@pytest.mark.parametrize("shape", [to_anthropic, to_openai])
+@pytest.mark.parametrize("shape", [anthropic_messages, openai_messages])
 def test_no_lone_surrogate_is_sent_wherever_it_hides(shape: Any) -> None:
     """Texts, thoughts, names, arguments and keys are cleaned, and the result is valid UTF-8."""
     bad = "x\ud83dy"
@@ -280,5 +282,5 @@ def test_no_lone_surrogate_is_sent_wherever_it_hides(shape: Any) -> None:
 def test_contents_of_the_wrong_type_raise_nothing(role: str, content: object) -> None:
     """Any stored content can be converted."""
     message = {"role": role, "content": content, "files": content, "summary": content, "prunedAt": content}
-    for shape in (convert_to_llm, to_anthropic, to_openai):
+    for shape in (convert_to_llm, anthropic_messages, openai_messages):
         assert encode({"messages": shape([message])})

@@ -9,7 +9,7 @@ import pytest
 
 from builders import Json, assistant, user
 from sessile.core.codec import encode
-from sessile.core.messages import to_google
+from sessile.core.messages.gemini import google_contents
 
 pytestmark = pytest.mark.mission("X13")
 
@@ -37,7 +37,7 @@ def test_the_shape_of_google() -> None:
         {"role": "user", "content": [{"type": "image", "data": "BB", "mimeType": "image/png"}]},
         assistant(""),
     ]
-    assert to_google(messages) == [
+    assert google_contents(messages) == [
         {"role": "user", "parts": [{"text": "be kind"}]},
         {"role": "user", "parts": [{"text": "hi"}]},
         {
@@ -66,7 +66,7 @@ def test_no_lone_surrogate_is_sent() -> None:
     bad = "x\ud83dy"
     call = {"type": "toolCall", "id": bad, "name": bad, "arguments": {bad: [bad]}}
     messages = [user(bad), {"role": "assistant", "content": [call]}, {"role": "toolResult", "content": bad}]
-    assert "x\ufffdy" in json.dumps(to_google(messages), ensure_ascii=False).encode().decode()
+    assert "x\ufffdy" in json.dumps(google_contents(messages), ensure_ascii=False).encode().decode()
 
 
 @pytest.mark.promise("P17")
@@ -74,4 +74,4 @@ def test_no_lone_surrogate_is_sent() -> None:
 @pytest.mark.parametrize("role", ["user", "assistant", "toolResult", "system"])
 def test_contents_of_the_wrong_type_raise_nothing(role: str, content: Any) -> None:
     """Any stored content can be converted."""
-    assert encode({"contents": to_google([{"role": role, "content": content}])})
+    assert encode({"contents": google_contents([{"role": role, "content": content}])})

@@ -23,9 +23,7 @@ from sessile.cli.arguments import (
 )
 from sessile.cli.command import App, verb
 from sessile.core.context import Absence, SessionContext, absences
-from sessile.core.hygiene import clean
 from sessile.core.kinds import MARKER
-from sessile.core.providers import policy_for
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, Unsupported
 from sessile.render.shown import show_all
@@ -34,6 +32,7 @@ from sessile.render.terminal import transcript_lines
 from sessile.render.wording import many
 
 if TYPE_CHECKING:
+    from sessile.core.sending import Api
     from sessile.session import Session
     from sessile.upkeep.compactor import Compactor, Outcome
 
@@ -62,7 +61,7 @@ _REMOVED = {
     help="Print the request messages for this provider, with notes on changes, as JSON.",
 )
 @click.option("--bridge", is_flag=True, help="Where a parent is missing, continue at the nearest earlier entry.")
-def context_verb(app: App, session: str, at: str | None, provider: str | None, bridge: bool) -> int:
+def context_verb(app: App, session: str, at: str | None, provider: Api | None, bridge: bool) -> int:
     """Show what the model sees at the leaf, or saw at any entry: after a compaction, the summary and the kept messages."""
     if at is not None and "#" in session:
         raise Invalid("two entries given", hint="pass SESSION#ENTRY or --at ENTRY")
@@ -95,22 +94,15 @@ def _context(named: Named, bridge: bool) -> SessionContext:
     return session.context(bridge=bridge) if named.at is None else session.context(named.at, bridge=bridge)
 
 
-def _print_request(app: App, context: SessionContext, provider: str) -> None:
-    """Print the messages in the shape of a provider, with a note for each change that this needed."""
-    from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai  # imports json
+def _print_request(app: App, context: SessionContext, provider: Api) -> None:
+    """Print the request to a provider, with a note for each change that this needed."""
+    from sessile.core.sending import request_for  # imports json
     from sessile.vendors.images import can_resize, resize  # `context` alone starts faster without it
 
-    messages: list[dict[str, Any]] = []
-    sources: list[str | None] = []
-    for message, source in zip(context.messages, context.sources, strict=True):
-        converted = convert_to_llm([message])
-        messages += converted
-        sources += [source] * len(converted)
     # Without an image library, large images are sent as they are if the provider accepts them.
-    cleaned = clean(messages, policy_for(provider), resize=resize if can_resize() else None)
-    shape = {"anthropic": to_anthropic, "openai": to_openai, "google": to_google}[provider]
-    notes = [{"entry": sources[note.place], "did": note.did, "text": note.text} for note in cleaned.notes]
-    app.out.document(f"context.{provider}/1", messages=shape(cleaned.messages), notes=notes)
+    request = request_for(context, provider, resize=resize if can_resize() else None)
+    notes = [note._asdict() for note in request.notes]
+    app.out.document(f"context.{provider}/2", **request, notes=notes, gaps=request.gaps)
 
 
 def _view(app: App, named: Named, bridge: bool) -> Iterator[Line]:

@@ -57,7 +57,7 @@ class SessionContext(msgspec.Struct):
     Example:
         ```python
         context = session.context()
-        client.messages.create(model=context.models["default"], messages=to_anthropic(context.messages))
+        client.messages.create(model=context.models["default"], max_tokens=1000, **to_anthropic(context))
         ```
     """
 

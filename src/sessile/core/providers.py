@@ -56,6 +56,18 @@ class Policy(NamedTuple):
     merge_users: bool = False
 
 
+class Dialect(NamedTuple):
+    """How one agent writes its requests, where that differs from what the provider requires.
+
+    Attributes:
+        name: The agent.
+        gaps: What the agent sends but does not store, such as its system prompt.
+    """
+
+    name: str
+    gaps: tuple[str, ...] = ()
+
+
 class Match(NamedTuple):
     """When a row applies: all given conditions must hold; `words` are searched in the name of the model."""
 

@@ -32,7 +32,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import msgspec
 
-from sessile.core.messages import sendable, to_anthropic, to_openai
+from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.family import sendable
+from sessile.core.messages.openai_chat import openai_messages
 from sessile.errors import InvalidConfig, ModelFailed
 from sessile.vendors.answers import Answer, AnthropicAnswer, Event, OpenAIAnswer, is_overflow
 
@@ -129,7 +131,7 @@ class _Anthropic(Vendor):
         """Return the parameters of a message. Thinking tokens are added to the limit of the answer."""
         thinking = THINKING[request.thinking or "off"]
         limit = (request.max_tokens or ANSWER_TOKENS) + thinking
-        parameters = {"model": request.model, "messages": to_anthropic(request.messages), "max_tokens": limit}
+        parameters = {"model": request.model, "messages": anthropic_messages(request.messages), "max_tokens": limit}
         if request.system:
             parameters["system"] = sendable(request.system)
         if thinking:
@@ -154,7 +156,7 @@ class _OpenAI(Vendor):
     def parameters(self, request: ModelRequest) -> dict[str, Any]:
         """Return the parameters of a chat completion."""
         system = [{"role": "system", "content": sendable(request.system)}] if request.system else []
-        parameters: dict[str, Any] = {"model": request.model, "messages": [*system, *to_openai(request.messages)]}
+        parameters: dict[str, Any] = {"model": request.model, "messages": [*system, *openai_messages(request.messages)]}
         if request.max_tokens is not None:
             parameters["max_completion_tokens"] = request.max_tokens
         if request.thinking not in (None, "off"):
