@@ -66,7 +66,7 @@ def requests(folder: Path, name: str = "requests.jsonl") -> list[Sent]:
 
 def _whole(value: Any, bodies: dict[int, Any], shared: dict[str, Any], at: tuple[Any, ...], role: Any = None) -> Any:
     if isinstance(value, str) and value.startswith("@sha:"):
-        return shared.get(value, shared.get(value.removeprefix("@sha:"), value))
+        return shared[value.removeprefix("@")]
     if isinstance(value, list):
         return [_whole(item, bodies, shared, (*at, number)) for number, item in enumerate(value)]
     if isinstance(value, dict):
