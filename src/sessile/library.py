@@ -41,8 +41,8 @@ from sessile.errors import (
     StorageFailure,
     storage_failures,
 )
-from sessile.storage import atomic, drafts
-from sessile.storage.atomic import NameSet
+from sessile.storage import drafts
+from sessile.storage.atomic import NameSet, is_there
 from sessile.storage.base import NATIVE, Filesystem, Row
 from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import Listing, SessionRow
@@ -194,7 +194,10 @@ class Library:
             copied.sessions: [source.sessions for source in self.given if source.agent == copied.agent]
             for copied in kept
         }
-        return self._catalog.catch_up(places, depth=depth, progress=progress, deadline=deadline, copies=copies)
+        owners = {source.sessions: source.agent for source in self.sources}
+        return self._catalog.catch_up(
+            places, depth=depth, progress=progress, deadline=deadline, copies=copies, owners=owners
+        )
 
     def _prepare(
         self, depth: Depth, timeout: float | None = None, progress: OnProgress | None = None
@@ -251,6 +254,8 @@ class Library:
     def count_agents(self, path: str) -> int:
         """Return the number of sub-agent transcripts of a session."""
         self._prepare("look")
+        if (rendered := _rendered_agents(self.store, path)) is not None:
+            return len(rendered)
         return self._catalog.list(Filter(below=[artifacts_of(path)], hide=(), limit=0)).total
 
     def usage(
@@ -302,7 +307,7 @@ class Library:
         """
         if is_path(name):
             path = drafts.located(self.store.fs, posixpath.abspath(posixpath.expanduser(name)))
-            agent = None if atomic.exists(self.store.fs, path) else sub_agent(name)
+            agent = None if is_there(self.store.fs, path) else sub_agent(name)
             return self._existing(path) if agent is None else self._sub_agent(*agent, cwd, progress)
         recent = relative(name)
         if recent is None and not fresh:
@@ -332,7 +337,7 @@ class Library:
         return rows[0].path
 
     def _existing(self, path: str) -> str:
-        if not atomic.exists(self.store.fs, path):
+        if not is_there(self.store.fs, path):
             raise SessionNotFound("file not found", path=path)
         return path
 
@@ -708,6 +713,9 @@ def agent_files(store: Store, path: str) -> Iterator[str]:
     """Yield the transcripts of the sub-agents of the session in a file."""
     from sessile.storage.session_bytes import files_below  # a listing asks the catalog
 
+    if (rendered := _rendered_agents(store, path)) is not None:
+        yield from rendered
+        return
     folder = artifacts_of(path)
     for found, _ in files_below(store.fs, folder):
         keeper = _keeper(found, folder)
@@ -717,13 +725,13 @@ def agent_files(store: Store, path: str) -> Iterator[str]:
 
 def sub_agents(store: Store, path: str) -> Iterator[SubAgent]:
     """Yield the sub-agents of the session in a file, ordered by name."""
-    folder = artifacts_of(path)
+    folder, renderer = artifacts_of(path), _rendering(store, path)
     for found in agent_files(store, path):
         described: Mapping[str, Any] = {}
         messages = None
         problems = []
         try:
-            keeper = _keeper(found, folder)
+            keeper = renderer or _keeper(found, folder)
             described = {} if keeper is None else keeper.describe_sub_agent(store.fs, found)
         except SessileError as error:
             problems.append(error.message)
@@ -737,6 +745,19 @@ def sub_agents(store: Store, path: str) -> Iterator[SubAgent]:
         )
         problem = "; ".join(problems) or None
         yield SubAgent(stem_of(found), found, agent_type, description, worktree, messages, problem)
+
+
+def _rendering(store: Store, path: str) -> Agent | None:
+    """Return the agent that renders the session at a path; `None` if it is in a file of its own."""
+    agent = None if store.layout.owns(path) else AGENTS.agent_at(store.fs, path)
+    return agent if agent is not None and agent.rendered else None
+
+
+def _rendered_agents(store: Store, path: str) -> Sequence[str] | None:
+    """Return the sub-agents of a session that its agent renders; `None` if they are files in the session's folder."""
+    agent = _rendering(store, path)
+    with storage_failures(path, "list the sub-agents"):
+        return None if agent is None else agent.sub_agents_of(store.fs, path)
 
 
 def _keeper(path: str, folder: str) -> Agent | None:

@@ -18,8 +18,8 @@ from sessile.agents.base import (
     row_of,
 )
 from sessile.core.kinds import LEAF_MARKER, MARKER
-from sessile.core.lines import Head, Line, MessageHead, Scanner
-from sessile.storage.formats import Told
+from sessile.core.lines import Finding, Head, Line, MessageHead, Scanner
+from sessile.storage.formats import Stored, Told
 from sessile.storage.layout import Source
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Chain",
     "Entry",
     "Expiry",
+    "Finding",
     "Format",
     "Glimpse",
     "Head",
@@ -39,6 +40,7 @@ __all__ = [
     "NOTHING_TOLD",
     "Scanner",
     "Source",
+    "Stored",
     "Told",
     "Translator",
     "placed",

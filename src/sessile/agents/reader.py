@@ -22,7 +22,7 @@ from sessile.storage.formats import Record
 from sessile.storage.head import Glance, starts_native
 from sessile.storage.index import NOWHERE, IndexDamaged, Place, RowIndex, key_of
 from sessile.storage.layout import stem_of
-from sessile.storage.packed import is_packed, open_rows
+from sessile.storage.packed import is_packed, open_rows, renderer_of
 from sessile.storage.reader import JournalReader
 from sessile.storage.session_lists import told_of
 
@@ -129,7 +129,9 @@ def entries_at(known: Format, line: Line) -> Iterator[tuple[str | None, Record]]
 def agent_of(fs: Filesystem, path: str) -> Agent | None:
     """Return the agent that wrote a file, by its first bytes; `None` for native and unknown files."""
     with storage_failures(path, "look at the file"):
-        fd, _, _ = open_rows(fs, path, AGENTS)
+        if (renderer := renderer_of(fs, path, AGENTS)) is not None:
+            return AGENTS.get(renderer)
+        fd, *_ = open_rows(fs, path, AGENTS)
         try:
             first = beginning(fs, fd)
         finally:
@@ -146,13 +148,13 @@ class ForeignReader(JournalReader):
         self.agent = agent
         self.format: Format = agent.format
         self._translator: Translator = self.format.translator()
-        self._damage: Finding | None = None
+        self._damage: Sequence[Finding] = ()
         self._second: ForeignReader | None = None
-        super().__init__(fs, path, index_path=None if is_packed(path) else index_path)
+        super().__init__(fs, path, index_path=None if is_packed(path) or agent.rendered else index_path)
 
     def _open(self) -> None:
         try:
-            fd, _, self._damage = open_rows(self._fs, self.path, AGENTS)
+            fd, _, self._damage, *_ = open_rows(self._fs, self.path, AGENTS)
         except OSError as error:
             raise storage_failure(error, self.path, "open the session") from error
         self._begin(fd)
@@ -165,7 +167,7 @@ class ForeignReader(JournalReader):
 
     def findings(self) -> Sequence[Finding]:
         found = super().findings()
-        return found if self._damage is None else [*found, self._damage]
+        return [*found, *self._damage] if self._damage else found
 
     def _scanner(self, offset: int) -> Scanner:
         return self.format.scanner(offset)
@@ -334,7 +336,7 @@ def open_foreign(fs: Filesystem, path: str, index_path: str | None = None) -> Fo
 def describe_foreign(fs: Filesystem, path: str) -> tuple[Glance, Stat] | None:
     """Return what the two ends of another agent's file show; `None` if it is not a session, or must not be listed."""
     with storage_failures(path, "look at a session"):
-        fd, _, _ = open_rows(fs, path, AGENTS)
+        fd, *_ = open_rows(fs, path, AGENTS)
         try:
             status = fs.fstat(fd)
             found = glance_foreign(fs, fd, status.st_size, path)

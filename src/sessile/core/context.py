@@ -109,7 +109,13 @@ class Live:
             summary = kind_of("compaction").project
             if isinstance(system, dict):
                 self._push(system, compaction)
-            if summary is not None:
+            replacing = compaction.get(
+                "messages"
+            )  # what an agent sends in place of what it compacted, if not its summary
+            if isinstance(replacing, list):
+                for message in replacing:
+                    self._push(message if isinstance(message, dict) else None, compaction)
+            elif summary is not None:
                 self._push(summary(compaction), compaction)
         for entry in kept:
             # The system message of a compaction replaces those that it kept.

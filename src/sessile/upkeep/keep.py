@@ -162,6 +162,9 @@ class Keeper:
         source = next((each for each in self._library.given if path.startswith(f"{each.sessions}/")), None)
         if source is not None and source.root == self._store.layout.root:
             raise Refused("this session is in your own store, which never deletes sessions", path=path)
+        if source is not None and not atomic.exists(self._store.fs, path) and atomic.is_there(self._store.fs, path):
+            hint = "run `sessile import` to copy it into your own store"
+            raise Unsupported(f"this session is inside of a database of {source.agent}", path=path, hint=hint)
         if source is None or source.agent == _UNOWNED:
             hint = "run `sessile import` to copy it into your own store"
             raise Unsupported("this session does not belong to a known agent", path=path, hint=hint)
