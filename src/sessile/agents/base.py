@@ -149,6 +149,18 @@ class Agent:
         """Return the paths of a session's sub-agents; `None` if they are files in the session's folder."""
         return None
 
+    def period(self, settings: Mapping[str, bytes]) -> Period:
+        """Return how long it keeps sessions, by its settings files; files that do not exist are not in `settings`."""
+        return Period(None) if self.expiry is None else period_of(self.expiry, settings)
+
+    def endangered(self, fs: Filesystem, place: str) -> Iterable[str]:
+        """Return the sessions below a place that it deletes at its next start, whatever its settings say."""
+        return ()
+
+    def belongings(self, fs: Filesystem, path: str) -> Sequence[str]:
+        """Return the files that belong to a session and are not in the folder beside it."""
+        return ()
+
     def titles(self, data: bytes) -> Mapping[str, Told] | None:
         """Return what its own list of sessions (`sessions.json`) says of each; `None` if `data` is not its list."""
         return None
@@ -481,7 +493,7 @@ class Expiry(NamedTuple):
 
 
 class Period(NamedTuple):
-    """How long a session is kept after its last change, in milliseconds; if that is unknown, why."""
+    """How long a session is kept after its last change, in milliseconds; if that is unknown, why. Without either, for ever."""
 
     length: int | None
     problem: str | None = None

@@ -278,6 +278,7 @@ AGENTS = Registry(
     GROUP,
     (
         Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
+        Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),
     ),
 )
