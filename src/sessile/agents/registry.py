@@ -254,6 +254,7 @@ class Registry:
 
 
 _DATA = (("XDG_DATA_HOME", ".local/share"),)
+_CONTINUE = (("CONTINUE_GLOBAL_DIR", ".continue"),)
 
 # What a reader of foreign data may raise: values of unexpected types, among others.
 _BROKEN = (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError, IndexError)
@@ -278,6 +279,7 @@ AGENTS = Registry(
     GROUP,
     (
         Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
+        Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),
     ),

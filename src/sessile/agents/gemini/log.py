@@ -44,7 +44,7 @@ class Node(msgspec.Struct, eq=False):
     """A message of the log, or a change of the list that became an entry."""
 
     id: str
-    kind: str  # "message", "context", "compaction" or "removal"
+    kind: str  # "message", "context", "compaction", "removal", or "renewal" of the context
     data: dict[str, Any]
     parent: Node | None
     notes: list[dict[str, Any]] = []  # messages for the screen that came after it
@@ -62,6 +62,8 @@ class Log:
         self._known: dict[str, Node] = {}
         self._list: list[str] = []  # the ids of the current messages
         self._context: Node | None = None  # what the program says of the surroundings, before the first prompt
+        self._surroundings: object = None  # the same as it is now: every process says it anew
+        self._renewed = False  # whether it is another one than the path has
         self._tip: Node | None = None  # where the next message belongs
 
     @property
@@ -115,6 +117,10 @@ class Log:
 
     def _append(self, message: dict[str, Any]) -> None:
         known = self._known.get(message["id"])
+        if self._renewed and known is None and self._context is not None:
+            name = f"{self._context.id}/{message['id']}"
+            self._tip = self._new(name, "renewal", {"target": self._context.id, "content": self._surroundings})
+            self._renewed = False
         self._list.append(message["id"])
         if self._is_repeated(message):
             return
@@ -177,9 +183,14 @@ class Log:
         if messages and _is_context(messages[0]):
             if self._context is None:
                 self._context = self._new(messages[0]["id"], "context", messages[0])
+                self._surroundings = messages[0].get("content")
                 if self._tip is None:
                     self._tip = self._context
+            elif _text(messages[0].get("content")) != _text(self._surroundings):
+                self._surroundings, self._renewed = messages[0].get("content"), True
             messages = messages[1:]
+        elif messages and self._context is not None and self._surroundings is not None:
+            self._surroundings, self._renewed = None, True
         before = [name for name in self._list if name in self._known]
         by_name = {each["id"]: each for each in self._without_repeats(messages)}
         names = list(by_name)
@@ -213,7 +224,9 @@ class Log:
         first = self._known[before[len(before) - kept]] if kept else None
         other = messages[: len(messages) - kept]
         node = self._new(f"{messages[0]['id']}/compaction" if other else f"{before[0]}/compaction", "compaction", {})
-        node.messages, node.kept = other, first
+        said = [{**self._context.data, "content": self._surroundings}] if self._context and self._surroundings else []
+        node.messages, node.kept = [*said, *other], first
+        self._renewed = False
         for message in other:
             self._known[message["id"]] = node
         for message, name in zip(messages[len(other) :], before[len(before) - kept :], strict=True):
@@ -314,9 +327,14 @@ def _entries(node: Node, output: Output) -> Iterator[Entry]:
     base: Entry = {"id": node.id, "parentId": None, "timestamp": stamp}
     if node.kind == "removal":
         yield {"type": "context_edit", **base, "targetId": node.data["target"], "replacement": None}
+    elif node.kind == "renewal":
+        content = _blocks(node.data["content"])
+        replacement = {"content": content} if content else None
+        yield {"type": "context_edit", **base, "targetId": node.data["target"], "replacement": replacement}
     elif node.kind == "compaction":
         messages = [message for each in node.messages for message in _messages(each, output)]
-        summary = next((text for each in node.messages if (text := _text(each.get("content")))), "")
+        said = (text for each in node.messages if (text := _text(each.get("content"))) and not _is_context(each))
+        summary = next(said, "")
         stamp = next((each.get("timestamp") for each in node.messages), None)
         kept = {} if node.kept is None else {"firstKeptEntryId": node.kept.id}
         members = {**base, "timestamp": stamp, "summary": summary, "tokensBefore": 0, **kept}
