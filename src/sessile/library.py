@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from sessile.storage.walk import Mark
 
 LIST_TIMEOUT = 5.0  # seconds; a listing without all counts is still useful
+INSIDE_TIMEOUT = 0.2  # seconds to count sessions inside of databases, for a listing
 SEARCH_TIMEOUT = 30.0  # seconds; indexing a year of sessions takes about as long
 _MOST_CANDIDATES = 20  # that an error about an ambiguous name lists
 _LIST_HINT = "run `sessile ls` to list the sessions"
@@ -173,6 +174,7 @@ class Library:
         *,
         progress: OnProgress | None = None,
         deadline: float | None = None,
+        inside: float | None = None,
     ) -> CaughtUp:
         """Compare the catalog with the files, and read what has changed.
 
@@ -183,6 +185,7 @@ class Library:
                 "count" reads every line; "index" also indexes the words for `search`.
             progress: Called while files are read.
             deadline: When to stop counting and indexing, as a value of `time.monotonic()`. Every file is looked at anyway.
+            inside: Seconds for counting sessions that are inside of databases. A listing knows most of them without that.
 
         Returns:
             How many files there are, and how many are not counted or indexed yet.
@@ -196,17 +199,21 @@ class Library:
         }
         owners = {source.sessions: source.agent for source in self.sources}
         return self._catalog.catch_up(
-            places, depth=depth, progress=progress, deadline=deadline, copies=copies, owners=owners
+            places, depth=depth, progress=progress, deadline=deadline, copies=copies, owners=owners, inside=inside
         )
 
     def _prepare(
-        self, depth: Depth, timeout: float | None = None, progress: OnProgress | None = None
+        self,
+        depth: Depth,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+        inside: float | None = None,
     ) -> CaughtUp | None:
         """Catch up before a question, unless the caller does it."""
         if not self._auto_catch_up:
             return None
         deadline = None if timeout is None else time.monotonic() + timeout
-        return self.catch_up(depth, progress=progress, deadline=deadline)
+        return self.catch_up(depth, progress=progress, deadline=deadline, inside=inside)
 
     # -- listing
 
@@ -230,7 +237,8 @@ class Library:
         Raises:
             InvalidQuery: The filter has an unknown value or a time without a time zone.
         """
-        caught_up = self._prepare("count", timeout, progress)
+        inside = None if timeout is None or wanted.needs_counts else INSIDE_TIMEOUT
+        caught_up = self._prepare("count", timeout, progress, inside)
         listing = self._catalog.list(wanted)
         if caught_up is None or not caught_up.uncounted:
             return listing

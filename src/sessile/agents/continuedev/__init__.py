@@ -107,15 +107,15 @@ class _Rendering:
         extra: Entry = {Continue.name: own} if own else {}
         summary = item.get("conversationSummary")
         if isinstance(summary, str) and summary:
-            answer = {"role": "assistant", "content": [{"type": "text", "text": summary}], "stopReason": "stop"}
-            yield self._entry("compaction", summary, summary=summary, tokensBefore=0, messages=[answer], **extra)
+            stated: Entry = {"role": "assistant", "content": [{"type": "text", "text": summary}], "stopReason": "stop"}
+            yield self._entry("compaction", summary, summary=summary, tokensBefore=0, messages=[stated], **extra)
             if role == "assistant" and message.get("content") == summary:
                 return
         if role == "assistant":
             states = {str(state.get("toolCallId")): state for state in _objects(item.get("toolCallStates"))}
             calls = [_call(call, states) for call in _objects(message.get("toolCalls"))]
             usage = message.get("usage")
-            answer = {"role": "assistant", "content": [*content, *calls]}
+            answer: Entry = {"role": "assistant", "content": [*content, *calls]}
             if isinstance(usage, Mapping):
                 answer |= {"usage": _usage(usage)}
                 if isinstance(usage.get("model"), str):

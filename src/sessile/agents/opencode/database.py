@@ -45,6 +45,7 @@ _LARGEST_OUTPUT = 16 << 20  # bytes of a tool's output that is in a file of its 
 _ASKED = "What did we do so far?"  # what the program sends in place of what was compacted, before the summary
 _REASONS = {"stop": "stop", "tool-calls": "toolUse", "length": "length"}
 _OWN_COLUMNS = ("id", "directory", "title", "time_created", "time_updated")
+_LISTED = (*_OWN_COLUMNS, "parent_id", "revert")
 
 Json = Mapping[str, Any]
 
@@ -68,7 +69,8 @@ class Sessions:
                 if database.columns("event_sequence") >= {"aggregate_id", "seq"}
                 else {}
             )
-            sessions = {str(row["id"]): row for row in database.records("SELECT * FROM session")}
+            columns = ", ".join(name for name in _LISTED if name in database.columns("session"))
+            sessions = {str(row["id"]): row for row in database.records(f"SELECT {columns} FROM session")}
         looks = _Looks(place)
         for session_id, row in sessions.items():
             told = zlib.crc32(f"{row.get('title')}\0{row.get('revert')}".encode("utf-8", "replace"))
