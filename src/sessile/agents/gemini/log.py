@@ -78,7 +78,11 @@ class Log:
             messages = change.get("messages")
             self.head |= {name: value for name, value in change.items() if name != "messages"}
             if isinstance(messages, list):
-                self._replace([each for each in messages if isinstance(each, dict) and isinstance(each.get("id"), str)])
+                valid = [each for each in messages if isinstance(each, dict) and isinstance(each.get("id"), str)]
+                if len(valid) < len(messages):
+                    self._miss("a list has items that are not messages")
+                if valid or not messages:
+                    self._replace(valid)
         elif isinstance(row.get("$rewindTo"), str):
             if row["$rewindTo"] in self._list:
                 self._cut(self._list.index(row["$rewindTo"]))
@@ -93,9 +97,10 @@ class Log:
                 self.take({"$set": {"messages": self.head.pop("messages")}})
         else:
             names = ", ".join(sorted(map(str, row))[:3]) or "nothing"
-            self.findings.append(
-                Finding("damaged_source", -1, 0, f"a row with {names} is not read: a newer release wrote it")
-            )
+            self._miss(f"a row with {names} is not read: a newer release may have written it")
+
+    def _miss(self, detail: str) -> None:
+        self.findings.append(Finding("damaged_source", -1, 0, detail))
 
     # -- messages
 
