@@ -119,6 +119,8 @@ class AsyncSession:
         return await self._worker.run(lambda: _fetched(self.sync.get_entry(entry_id)))
 
     append_message = _of_session(Session.append_message)
+    append_messages = _of_session(Session.append_messages)
+    append_entry = _of_session(Session.append_entry)
     append_thinking_level_change = _of_session(Session.append_thinking_level_change)
     append_model_change = _of_session(Session.append_model_change)
     append_compaction = _of_session(Session.append_compaction)
