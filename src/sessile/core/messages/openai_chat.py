@@ -124,8 +124,8 @@ def from_completion(completion: Message, at: str = "") -> list[Message]:
     if not isinstance(said, dict):
         raise refused(f"{where}choices[0].message", said, "use a message")
     (message,) = from_openai(said, f"{where}choices[0].message")
-    reason = choices[0].get("finish_reason")
-    return [message | answered(completion, "openai-completions", _STOPS.get(reason, reason), message)]
+    reason = str(choices[0].get("finish_reason") or "")
+    return [message | answered(completion, "openai-completions", _STOPS.get(reason, reason) or None, message)]
 
 
 def answered(answer: Message, api: str, stop: object, message: Message) -> Message:
@@ -248,7 +248,7 @@ def _call(call: Any, at: str) -> Message:
         raise refused(f"{at}.type", kind, one_of(("function", "custom")))
     made, call_id = call[kind], text_at(call, "id", at)
     extra = rest_of(call, "type", "id", kind) or {}
-    named = {"type": "toolCall", "id": call_id, "name": text_at(made, "name", f"{at}.{kind}")}
+    named: Message = {"type": "toolCall", "id": call_id, "name": text_at(made, "name", f"{at}.{kind}")}
     if kind == "custom":
         named |= {"arguments": {"input": text_at(made, "input", f"{at}.custom")}, "custom": True}
         unknown = rest_of(made, "name", "input")
@@ -410,6 +410,8 @@ def _sent_answer(message: Message, notes: Notes) -> Message:
         elif kind == "text" and part.get("refusal") and extra_of(part, API).get("$form") != "part":
             answer["refusal"] = part.get("text")
         elif kind == "text" or (kind == "other" and others(part, API) is not None):
+            if calls and part.get("text"):
+                notes.add("moved", f"a text after a call is sent before it: {_TARGET} has calls at the end")
             said.append(part)
         elif (text := as_text(part, notes, f"an answer in {_TARGET}")) is not None:
             said.append(text_block(text))
