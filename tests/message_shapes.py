@@ -298,7 +298,7 @@ def _loaded(text: str) -> str:
         value = json.loads(text)
     except ValueError:
         return text
-    return _object(value)
+    return _input(value) if isinstance(value, dict) else _object(value)
 
 
 def _said_by_anthropic(request: Json) -> Iterator[Said]:

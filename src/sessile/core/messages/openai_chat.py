@@ -134,10 +134,14 @@ def answered(answer: Message, api: str, stop: object, message: Message) -> Messa
     usage = usage_of(reported)
     if isinstance(reported, Mapping) and usage is not None:
         details = reported.get("prompt_tokens_details") or reported.get("input_tokens_details")
-        cached = usage_of({"cacheRead": details.get("cached_tokens")}) if isinstance(details, Mapping) else None
-        read = None if cached is None else cached.cache_read
-        fresh = usage.input if usage.input is None or read is None else max(usage.input - read, 0)
-        usage = Usage(fresh, usage.output, read, None, usage.total)
+        details = details if isinstance(details, Mapping) else {}
+        cached = (
+            usage_of({"cacheRead": details.get("cached_tokens"), "cacheWrite": details.get("cache_write_tokens")})
+            or Usage()
+        )
+        fresh = None if usage.input is None else usage.input - (cached.cache_read or 0) - (cached.cache_write or 0)
+        fresh = None if fresh is None else max(fresh, 0)
+        usage = Usage(fresh, usage.output, cached.cache_read, cached.cache_write, usage.total)
     calls = any(part.get("type") == "toolCall" for part in blocks_of(message.get("content")))
     known: Message = {
         "provider": "openai",
