@@ -38,6 +38,7 @@ from sessile.core.messages.request import (
     rest_of,
     sent_back,
     text_at,
+    with_answer,
     with_extra,
 )
 from sessile.core.usage import Usage, usage_of
@@ -125,7 +126,10 @@ def from_completion(completion: Message, at: str = "") -> list[Message]:
         raise refused(f"{where}choices[0].message", said, "use a message")
     (message,) = from_openai(said, f"{where}choices[0].message")
     reason = str(choices[0].get("finish_reason") or "")
-    return [message | answered(completion, "openai-completions", _STOPS.get(reason, reason) or None, message)]
+    told = {**completion, **choices[0]}
+    members = ("finish_reason", "logprobs", "usage", "service_tier", "system_fingerprint", "created")
+    message |= answered(completion, "openai-completions", _STOPS.get(reason, reason) or None, message)
+    return [with_answer(message, API, told, *members)]
 
 
 def answered(answer: Message, api: str, stop: object, message: Message) -> Message:

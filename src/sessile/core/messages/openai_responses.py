@@ -39,6 +39,7 @@ from sessile.core.messages.request import (
     rest_of,
     sent_back,
     text_at,
+    with_answer,
     with_extra,
 )
 
@@ -87,7 +88,8 @@ def from_response(response: Message, at: str = "") -> list[Message]:
     error = response.get("error")
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         members["errorMessage"] = error["message"]
-    messages[last] = messages[last] | members
+    told = ("status", "incomplete_details", "usage", "service_tier", "created_at")
+    messages[last] = with_answer(messages[last] | members, API, response, *told)
     return messages
 
 
