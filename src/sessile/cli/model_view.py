@@ -57,7 +57,7 @@ _REMOVED = {
 @click.option(
     "--provider",
     "--as",
-    type=click.Choice(["anthropic", "openai", "google"]),
+    type=click.Choice(["anthropic", "openai", "responses", "google"]),
     help="Print the request messages for this provider, with notes on changes, as JSON.",
 )
 @click.option("--bridge", is_flag=True, help="Where a parent is missing, continue at the nearest earlier entry.")

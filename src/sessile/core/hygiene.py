@@ -161,11 +161,11 @@ INTER_SESSION = "[Inter-session message]"
 SILENT = "NO_REPLY"  # an answer that was not delivered
 
 _BLOCKS = {
-    "user": ("text", "image"),
+    "user": ("text", "image", "document", "audio", "other"),
     "system": ("text",),
     "developer": ("text",),
-    "assistant": ("text", "thinking", "redactedThinking", "toolCall"),
-    "toolResult": ("text", "image"),
+    "assistant": ("text", "thinking", "redactedThinking", "toolCall", "audio", "other"),
+    "toolResult": ("text", "image", "document", "audio", "other"),
 }
 _CALLS = ("toolCall", "toolUse", "functionCall")
 _ARGUMENTS = ("arguments", "input", "args")
@@ -274,7 +274,11 @@ class _Cleaning:
             "thinking": self._thought,
             "redactedThinking": self._sealed,
             "toolCall": self._call,
-        }[kind](block)
+        }.get(kind, self._as_it_is)(block)
+
+    def _as_it_is(self, block: Message) -> Message:
+        """Return a block that the conversion to the API takes, turns into text or leaves out with a note of its own."""
+        return block
 
     def _text(self, block: Message) -> Message | None:
         text = block.get("text")
@@ -289,6 +293,8 @@ class _Cleaning:
         return self._without_signatures(block)
 
     def _image(self, block: Message) -> Message:
+        if not block.get("data") and (block.get("url") or block.get("fileId")):
+            return block  # the provider fetches it
         name = self._piece.message.get("toolName")
         label = name if isinstance(name, str) and name else self._piece.role
         fitted = fit(block, label, self._care.limits, self._care.resize)
@@ -298,6 +304,8 @@ class _Cleaning:
 
     def _thought(self, block: Message) -> Message | None:
         signature = next((value for name in _THOUGHT_SIGNATURES if (value := block.get(name))), None)
+        if self._signatures == "openai" and isinstance(block.get("encrypted"), str) and block["encrypted"]:
+            return block
         if not _takes(self._signatures, signature) or not isinstance(block.get("thinking", ""), str):
             self._note("dropped", "a thought without a signature that this API accepts")
             return None
@@ -393,7 +401,7 @@ def _takes(signatures: Signatures, signature: Any) -> bool:
     if not isinstance(signature, str) or not signature or signatures == "none":
         return False
     if signatures == "openai":
-        return "rs_" in signature  # a reasoning item, stored whole
+        return "rs_" in signature or '"type":"reasoning"' in signature  # a reasoning item, stored whole
     return _BASE64.fullmatch(signature) is not None
 
 
