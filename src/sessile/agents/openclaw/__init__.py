@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from sessile.agents.base import Agent
+from sessile.agents.pi import PI
 from sessile.storage.formats import Told
 from sessile.storage.layout import Source
 
@@ -17,6 +18,13 @@ class OpenClaw(Agent):
     # No delete: its sessions.json would keep a key without a session.
     capabilities = frozenset({"append", "branch", "label", "compact", "title", "tag"})
     variables = (("OPENCLAW_STATE_DIR", "~/.openclaw"),)
+    dialect = PI._replace(
+        name="openclaw",
+        gaps=(
+            "system prompt: OpenClaw does not store it",
+            "tools: OpenClaw does not store their descriptions",
+        ),
+    )
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return the sessions folder of each of its agents."""

@@ -5,7 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from sessile.agents.base import NATIVE_CAPABILITIES, Agent
+from sessile.core.providers import Dialect, Words
 from sessile.storage.layout import Source
+
+
+PI = Dialect(
+    "pi",
+    gaps=(
+        "system prompt: this version of pi does not store it",
+        "tools: this version of pi does not store their descriptions",
+    ),
+    missing="No result provided",
+    thoughts="text",
+    attached="Attached image(s) from tool result:",
+    no_image="(image omitted: model does not support images)",
+    no_tool_image="(tool image omitted: model does not support images)",
+    joined_results=True,
+    stopped=False,
+)
+"""The requests of pi, of which those of its relatives differ in a few points."""
+
+OMP = PI._replace(
+    name="omp",
+    gaps=(
+        "system prompt: oh-my-pi does not store it",
+        "tools: oh-my-pi does not store their descriptions",
+        "header: oh-my-pi puts two lines before the system prompt for Anthropic, and does not store them",
+        "reminder: oh-my-pi puts the date and the folder before the first message, and does not store them",
+    ),
+    thoughts="tagged",
+    no_image="[image omitted: the active model does not support image input]",
+    no_tool_image="[image omitted: the active model does not support image input]",
+    prefix="_",
+    compaction=Words(
+        "Prior model work/tool state available.\nMUST build on prior work; NEVER duplicate prior work.\n\n<summary>\n",
+        "\n</summary>",
+    ),
+)
 
 
 class Pi(Agent):
@@ -16,6 +52,7 @@ class Pi(Agent):
     capabilities = NATIVE_CAPABILITIES
     command = ("pi", "--session")
     variables = (("PI_CODING_AGENT_DIR", "~/.pi/agent"),)
+    dialect = PI
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return the folder of the environment variable, then the default one."""
@@ -42,6 +79,7 @@ class OhMyPi(_Fork):
     """oh-my-pi: `~/.omp/agent`."""
 
     name = "omp"
+    dialect = OMP
     title = "oh-my-pi"
     command = ("omp", "--resume")
     variables = (("PI_CONFIG_DIR", ".omp"),)
@@ -51,6 +89,7 @@ class Xcsh(_Fork):
     """xcsh: `~/.xcsh/agent`."""
 
     name = "xcsh"
+    dialect = OMP._replace(name="xcsh")
     title = "xcsh"
     command = ("xcsh", "--resume")
     variables = (("PI_CONFIG_DIR", ".xcsh"),)
