@@ -28,7 +28,8 @@ import agent_records
 from agent_records import Sent, strings
 from sessile import Store
 from sessile.agents.registry import AGENTS
-from sessile.core.sending import APIS, request_for
+from sessile.core.sending import APIS
+from sessile.next_request import next_request
 from sessile.session import Session
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "requests.md"
@@ -55,12 +56,13 @@ NORMAL = (
         "parameters of the call: model, stream, limits",
     ),
     Rule("`cache_control`", "marks for the provider's cache"),
-    Rule("a content that is a string", "is the same as one text part"),
+    Rule("a content that is a string", "is the same as one text part; an empty text is none"),
     Rule('`is_error: false`, `status: "completed"`, `strict: false`, `null`', "are the same as nothing"),
     Rule("`eager_input_streaming` of a tool", "a parameter of the stream"),
     Rule("the order of members in arguments and schemas", "JSON objects have no order"),
     Rule("ids of items other than calls (Responses: `id`)", "are made anew by the API"),
     Rule("letters and digits of the system prompt and of descriptions of tools", "the records have them blanked"),
+    Rule("letters and digits of a text that was sent in one part with a reminder", "the same"),
     Rule("the system prompt in one block or in several", "is one text; blocks are marks for the cache"),
 )
 """What two requests may differ in and still count as equal. No text, call, result or image is left out."""
@@ -130,7 +132,7 @@ RECORDS: dict[str, Record] = {
     "codex": Record("codex", _by_threes),
 }
 
-FINISHED: tuple[str, ...] = ()
+FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1")
 """The records whose requests must all be equal or explained."""
 
 
@@ -176,7 +178,7 @@ class Judge:
         self._store = Store(str(folder / "home" / ".sessile"))
         agent = AGENTS.get(self.record.agent)
         assert agent is not None
-        self._dialect = agent.dialect
+        self._agent = agent
         names = lambda path: sorted(item.name for item in Path(path).iterdir()) if Path(path).is_dir() else []  # noqa: E731
         sources = agent.sources(str(folder / "home"), {}, names)
         roots = [Path(source.sessions) for source in sources]
@@ -192,16 +194,19 @@ class Judge:
         return self._open[path]
 
     @cached_property
-    def points(self) -> tuple[dict[int, list[Point]], list[tuple[Point, str]]]:
-        """Where each request was sent, as told by the usage of its answer; and all other entries, with their last text."""
+    def points(self) -> tuple[dict[int, list[Point]], list[tuple[Point, str]], list[tuple[Point, str]]]:
+        """Where each request was sent, as told by the usage of its answer; other messages and summaries, with their text."""
         answered: dict[int, list[Point]] = {}
         others: list[tuple[Point, str]] = []
+        summaries: list[tuple[Point, str]] = []
         for path in self.paths:
             session = self.session(path)
             forked = bool(session.header.get("parentSession"))
             for entry in session.get_entries():
                 body = entry.body
                 message = body.get("message")
+                if isinstance(body.get("summary"), str):
+                    summaries.append((Point(path, body.get("id"), forked), body["summary"]))
                 if not isinstance(message, dict):
                     continue
                 usage = message.get("usage")
@@ -211,7 +216,7 @@ class Judge:
                 elif message.get("role") != "assistant":
                     texts = list(strings(message.get("content")))
                     others.append((Point(path, body.get("id"), forked), texts[-1] if texts else ""))
-        return answered, others
+        return answered, others, summaries
 
     def verdicts(self) -> list[Verdict]:
         """Return a verdict for each request, in order."""
@@ -221,17 +226,19 @@ class Judge:
         for name, test in self.record.asides.items():
             if test(sent):
                 return Verdict(sent.n, sent.step, "aside", (name,))
-        answered, others = self.points
+        answered, others, summaries = self.points
         if points := answered.get(sent.n):
             # A fork has copies of the answers before it: the session that it was made from sent the request.
             point = min(points, key=lambda point: point.forked)
             return self._compare(sent, point)
-        # An answer that failed or was stopped tells no usage: the request was sent after an entry with its last text.
-        last = _last_text(sent)
-        candidates = [point for point, text in others if text and text in last][-12:]
+        # An answer that failed or was stopped tells no usage: the request was sent after an entry whose text it has.
+        sequence = sent.body.get("messages") or sent.body.get("input") or sent.body["contents"]
+        last, whole = "\n".join(strings(sequence[-1])), "\n".join(strings(sequence))
+        candidates = [point for point, text in others if text and (text in last or _blank(text) in last)][-12:]
+        candidates += [point for point, text in summaries if text in whole]
         found = [self._compare(sent, point) for point in candidates]
         if not found:
-            return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has the last text of the request",))
+            return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has a text of the request",))
         return min(found, key=lambda verdict: (verdict.outcome == "unexplained", len(verdict.diff)))
 
     def _compare(self, sent: Sent, point: Point) -> Verdict:
@@ -239,10 +246,10 @@ class Judge:
         if api not in APIS:
             return Verdict(sent.n, sent.step, "unexplained", diff=(f"requests to the API {api} are not made yet",))
         session = self.session(point.path)
-        context = session.context(point.entry)
-        request = request_for(context, api, self._dialect)  # type: ignore[arg-type]
+        _, request = next_request(session, api, at=point.entry, agent=self._agent, fs=self._store.fs)
         ours = items(_cut(request, set(_CUT.findall(json.dumps(sent.body)))), api, self.record.same_ids)
         theirs = items(sent.body, api, self.record.same_ids)
+        ours = _blanked_alike(ours, theirs)
         where = f"{Path(point.path).name}#{point.entry}"
         if ours == theirs:
             return Verdict(sent.n, sent.step, "equal", point=where)
@@ -285,13 +292,6 @@ def _without(theirs: list[Item], explained: Mapping[Item, str], missing: list[It
     return left
 
 
-def _last_text(sent: Sent) -> str:
-    for member in ("messages", "input", "contents"):
-        if sent.body.get(member):
-            return "\n".join(strings(sent.body[member][-1]))
-    return ""
-
-
 # -- requests as a flat list of parts
 
 
@@ -307,7 +307,8 @@ def items(body: Mapping[str, Any], api: str, same_ids: bool = True) -> list[Item
     found = list(_FLAT[api](body))
     system = "\n\n".join(item[1] for item in found if item[0] == "system")
     prompt = [("system", text) for text in _blank(system).split("\n\n") if text.strip()]
-    rest = [item for item in found if item[0] != "system"]
+    rest = [item for item in found if item[0] != "system" and item != ("text", "")]
+    rest = [part for item in rest for part in _apart(item)]
     if not same_ids:
         rest = _numbered(rest)
     rest = [(item[0], item[1], _blank(item[2])) if item[0] == "tool" else item for item in rest]
@@ -343,6 +344,26 @@ def _image(mime: object, data: object) -> Item:
 
 
 _CUT = re.compile(r"<<cut: (\d+) characters, sha256 ([0-9a-f]+)>>")
+
+
+_REMINDER = re.compile(re.escape("<xxxxxx-xxxxxxxx>") + ".*?" + re.escape("</xxxxxx-xxxxxxxx>\n"), re.DOTALL)
+
+
+def _apart(item: Item) -> list[Item]:
+    """Return a reminder and the text that it was put before as two parts."""
+    found = _REMINDER.match(_blank(item[1])) if item[0] == "text" else None
+    if found is None or found.end() == len(item[1]):
+        return [item]
+    return [("text", item[1][: found.end() - 1]), ("text", item[1][found.end() :])]
+
+
+def _blanked_alike(ours: list[Item], theirs: list[Item]) -> list[Item]:
+    """Blank the texts that the record has blanked, because they were sent together with prose of the program."""
+    known = set(theirs)
+    return [
+        blank if item[0] == "text" and item not in known and (blank := ("text", _blank(item[1]))) in known else item
+        for item in ours
+    ]
 
 
 def _cut(value: Any, known: set[tuple[str, str]]) -> Any:
@@ -582,9 +603,10 @@ class Home:
         return _blank(self.texts)
 
     def has(self, text: str) -> bool:
-        """Return whether a text is in any file, also with letters and digits blanked."""
+        """Return whether a text is in any file, or each of its paragraphs, also with letters and digits blanked."""
         if text not in self._known:
-            self._known[text] = text.strip() in self.texts or _blank(text.strip()) in self.blanked
+            paragraphs = [_blank(part.strip()) for part in text.split("\n\n") if part.strip()]
+            self._known[text] = text.strip() in self.texts or all(part in self.blanked for part in paragraphs)
         return self._known[text]
 
     def _of(self, data: bytes, path: Path | None = None) -> Iterator[str]:

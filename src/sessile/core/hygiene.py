@@ -122,6 +122,10 @@ class Receiver(NamedTuple):
     api: str | None = None  # such as `anthropic-messages`
     model: str | None = None
     images: bool = True  # whether it accepts images
+    thinks: bool = True  # whether it thinks before it answers
+
+
+ANY_MODEL = Receiver()
 
 
 class Care(NamedTuple):
@@ -131,7 +135,7 @@ class Care(NamedTuple):
     limits: Limits = Limits()
     resize: Resize | None = None
     dialect: Dialect | None = None
-    receiver: Receiver = Receiver()
+    receiver: Receiver = ANY_MODEL
 
 
 class Cleaned(NamedTuple):
@@ -151,7 +155,7 @@ def clean(
     limits: Limits = LIMITS,
     resize: Resize | None = None,
     dialect: Dialect | None = None,
-    receiver: Receiver = Receiver(),
+    receiver: Receiver = ANY_MODEL,
 ) -> Cleaned:
     """Return the messages for a provider, with at most the last `history_limit` user messages.
 
@@ -369,6 +373,12 @@ class _Cleaning:
             if block.get("redacted"):
                 return self._sealed({"type": "redactedThinking", "data": signature})
             return block
+        if dialect.shared_thoughts and self._policy.signatures == "claude" and isinstance(text, str):
+            if _signatures_of(self._piece.message) == "claude" and signature:
+                return block
+            if self._care.receiver.thinks:
+                self._note("changed", "a thought of another model lost its signature")
+                return {"type": "thinking", "thinking": text, "thinkingSignature": "", "unsigned": True}
         if dialect.thoughts == "dropped" or not isinstance(text, str) or not text.strip():
             self._note("dropped", "a thought of another model")
             return None
@@ -450,6 +460,10 @@ def _is_own(message: Message, policy: Policy) -> bool:
     provider, api, model = (_string(message.get(name)) for name in ("provider", "api", "model"))
     origin = policy_for(provider, api, model)
     return origin is DEFAULT or origin.signatures == policy.signatures
+
+
+def _signatures_of(message: Message) -> Signatures:
+    return policy_for(*(_string(message.get(name)) for name in ("provider", "api", "model"))).signatures
 
 
 def _is_from(message: Message, receiver: Receiver) -> bool:

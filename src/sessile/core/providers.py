@@ -81,10 +81,13 @@ class Dialect(NamedTuple):
         merge_assistants: Whether consecutive answers are merged.
         silent: Whether answers that were not delivered (NO_REPLY) are sent.
         thoughts: What becomes of thoughts of other models: dropped, a text, or a text in `<thinking>`.
+        shared_thoughts: Whether Anthropic's models get each other's thoughts back, and those of others without a signature.
         attached: The text before images of tool results, where the API does not accept them in results.
         no_image: The text instead of a user's image, for a model that accepts none.
         no_tool_image: The same for an image of a tool result.
         joined_results: Whether the texts of a result are sent as one.
+        joined_users: Whether the texts of a user are sent as one, for a model that accepts no images.
+        joint: What is between the texts of an answer that OpenAI's chat gets as one.
         prefix: What the names of tools start with in requests to Anthropic, but for the tools of Anthropic itself.
         compaction: The words around the summary of a compaction; `None` for those of pi.
         branch: The words around the summary of a branch; `None` for those of pi.
@@ -100,10 +103,13 @@ class Dialect(NamedTuple):
     merge_assistants: bool = False
     silent: bool = True
     thoughts: Thoughts = "dropped"
+    shared_thoughts: bool = False
     attached: str = ATTACHED
     no_image: str | None = None
     no_tool_image: str | None = None
     joined_results: bool = False
+    joined_users: bool = False
+    joint: str = ""
     prefix: str = ""
     compaction: Words | None = None
     branch: Words | None = None

@@ -55,7 +55,7 @@ def request_for(
         tools: The names of the existing tools; calls of others are dropped. `None` if unknown.
         resize: Makes large images smaller.
     """
-    prompts = [message for message in context.messages if is_prompt(message)]
+    prompts = [*context.prompts, *(message for message in context.messages if is_prompt(message))]
     messages: list[Message] = []
     sources: list[str | None] = []
     for message, source in zip(context.messages, context.sources, strict=True):
@@ -65,7 +65,7 @@ def request_for(
     receiver = receiver_of(context, api) if receiver is None else receiver
     policy = policy_for(api)
     cleaned = clean(messages, policy, tools=tools, resize=resize, dialect=dialect, receiver=receiver)
-    shaped = cleaned.messages if dialect is None else list(_shaped(cleaned.messages, api, dialect))
+    shaped = cleaned.messages if dialect is None else list(_shaped(cleaned.messages, api, dialect, receiver))
     if dialect is not None and dialect.prefix and api == "anthropic":
         prompts = [_prefixed_tools(message, dialect.prefix) for message in prompts]
     request = APIS[api]([*prompts, *shaped])
@@ -130,14 +130,16 @@ def _worded(message: Message, dialect: Dialect | None) -> Message:
     return {"role": "user", "content": [text_block(text)], "timestamp": message.get("timestamp")}
 
 
-def _shaped(messages: Iterable[Message], api: str, dialect: Dialect) -> Iterable[Message]:
+def _shaped(messages: Iterable[Message], api: str, dialect: Dialect, receiver: Receiver) -> Iterable[Message]:
     for message in messages:
         content = message.get("content")
-        if message.get("role") == "toolResult" and dialect.joined_results:
+        if (message.get("role") == "toolResult" and dialect.joined_results) or (
+            message.get("role") == "user" and dialect.joined_users and not receiver.images
+        ):
             message = message | {"content": _joined(content)}
         elif message.get("role") == "assistant":
             if api == "openai":
-                content = _one_text(content)
+                content = _one_text(content, dialect.joint)
             if dialect.prefix and api == "anthropic":
                 content = _prefixed_calls(content, dialect.prefix)
             message = message | {"content": content}
@@ -145,20 +147,20 @@ def _shaped(messages: Iterable[Message], api: str, dialect: Dialect) -> Iterable
 
 
 def _joined(content: Any) -> Any:
-    """Return the texts of a result as one, unless it has images."""
+    """Return texts as one, unless there is anything else."""
     if not isinstance(content, list) or len(content) < 2 or any(block.get("type") != "text" for block in content):
         return content
     return [text_block("\n".join(str(block.get("text", "")) for block in content))]
 
 
-def _one_text(content: Any) -> Any:
+def _one_text(content: Any, joint: str) -> Any:
     """Return an answer with its texts as one, in the place of the first."""
     if not isinstance(content, list):
         return content
     texts = [block for block in content if block.get("type") == "text"]
     if len(texts) < 2:
         return content
-    whole = text_block("".join(str(block.get("text", "")) for block in texts))
+    whole = text_block(joint.join(str(block.get("text", "")) for block in texts))
     first = content.index(texts[0])
     rest = [block for block in content if block.get("type") != "text"]
     return [*rest[:first], whole, *rest[first:]]

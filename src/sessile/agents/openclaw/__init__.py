@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sessile.agents.base import Agent
-from sessile.agents.pi import PI
+from sessile.agents.pi import PI, facts_in
+from sessile.storage.base import Filesystem
 from sessile.storage.formats import Told
 from sessile.storage.layout import Source
 
@@ -33,6 +35,11 @@ class OpenClaw(Agent):
             agents = sorted(names(f"{root}/agents")) or ["main"]
             found += [Source(self.name, root, f"{root}/agents/{agent}/sessions") for agent in agents]
         return found
+
+    def model_facts(self, fs: Filesystem, path: str, provider: str, model: str) -> Mapping[str, Any]:
+        """Return what the file of models beside the sessions of an agent says."""
+        agent, found, _ = path.rpartition("/sessions/")
+        return facts_in(fs, f"{agent}/agent/models.json", provider, model) if found else {}
 
     def titles(self, data: bytes) -> Mapping[str, Told] | None:
         """Return the names of conversations in `sessions.json`."""

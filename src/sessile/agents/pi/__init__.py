@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sessile.agents.base import NATIVE_CAPABILITIES, Agent
+from sessile.core.codec import decode
 from sessile.core.providers import Dialect, Words
+from sessile.storage import atomic
+from sessile.storage.base import Filesystem
 from sessile.storage.layout import Source
-
 
 PI = Dialect(
     "pi",
@@ -34,6 +38,9 @@ OMP = PI._replace(
         "reminder: oh-my-pi puts the date and the folder before the first message, and does not store them",
     ),
     thoughts="tagged",
+    shared_thoughts=True,
+    joined_users=True,
+    joint="\n",
     no_image="[image omitted: the active model does not support image input]",
     no_tool_image="[image omitted: the active model does not support image input]",
     prefix="_",
@@ -44,7 +51,18 @@ OMP = PI._replace(
 )
 
 
-class Pi(Agent):
+class _Family(Agent):
+    """A program of the pi family, which has a file with its models beside its sessions."""
+
+    models = "models.json"
+
+    def model_facts(self, fs: Filesystem, path: str, provider: str, model: str) -> Mapping[str, Any]:
+        """Return what its file of models says."""
+        home, found, _ = path.rpartition("/sessions/")
+        return facts_in(fs, f"{home}/{self.models}", provider, model) if found else {}
+
+
+class Pi(_Family):
     """pi: `~/.pi/agent`."""
 
     name = "pi"
@@ -62,10 +80,11 @@ class Pi(Agent):
         return [Source(self.name, folder, f"{folder}/sessions") for folder in dict.fromkeys(homes)]
 
 
-class _Fork(Agent):
+class _Fork(_Family):
     """A program made from pi, with a home of its own."""
 
     capabilities = NATIVE_CAPABILITIES
+    models = "models.yml"
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return its configuration folder and its data folder."""
@@ -93,3 +112,39 @@ class Xcsh(_Fork):
     title = "xcsh"
     command = ("xcsh", "--resume")
     variables = (("PI_CONFIG_DIR", ".xcsh"),)
+
+
+# -- models
+
+_MODEL = re.compile(r"^\s*-\s+id:\s*(\S+)", re.MULTILINE)
+_INPUT = re.compile(r"input:\s*(?:\[([^\]]*)\]|((?:\n\s*-\s*\w+)+))")
+_REASONING = re.compile(r"reasoning:\s*(true|false)")
+
+
+def facts_in(fs: Filesystem, path: str, provider: str, model: str) -> Mapping[str, Any]:
+    """Return what a file of models says of one; nothing if it does not have the model or cannot be read."""
+    try:
+        data = atomic.read_all(fs, path)
+    except OSError:
+        return {}
+    try:
+        settings = decode(data)
+    except ValueError:
+        return _in_yaml(data.decode("utf-8", "replace"), model)
+    providers = settings.get("providers") if isinstance(settings, dict) else None
+    known = providers.get(provider) if isinstance(providers, dict) else None
+    models = known.get("models") if isinstance(known, dict) else None
+    listed = models if isinstance(models, list) else []
+    return next((item for item in listed if isinstance(item, dict) and item.get("id") == model), {})
+
+
+def _in_yaml(text: str, model: str) -> Mapping[str, Any]:
+    """Return the two members that matter of a model in YAML, of which JSON is a part."""
+    starts = [*_MODEL.finditer(text)]
+    for number, start in enumerate(starts):
+        if start[1].strip("'\"") == model:
+            rest = text[start.end() : starts[number + 1].start() if number + 1 < len(starts) else len(text)]
+            accepted, reasoning = _INPUT.search(rest), _REASONING.search(rest)
+            facts: dict[str, Any] = {} if reasoning is None else {"reasoning": reasoning[1] == "true"}
+            return facts if accepted is None else facts | {"input": re.findall(r"\w+", accepted[1] or accepted[2])}
+    return {}
