@@ -23,7 +23,7 @@ import msgspec
 
 from sessile.core.kinds import BOUNDARY, Json, State, fold, kind_of, remote_compaction
 from sessile.core.lines import Finding
-from sessile.core.messages.request import replayed
+from sessile.core.messages.request import given
 
 Message = dict[str, Any]
 
@@ -79,12 +79,12 @@ class SessionContext(msgspec.Struct):
     @property
     def system(self) -> str:
         """The system prompt; empty if the session has none."""
-        return "\n\n".join(replayed([*self.prompts, *self.messages])[0])
+        return "\n\n".join(given([*self.prompts, *self.messages]).system)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
         """The definitions of the tools: `name`, `description`, `parameters`; empty if the session has none."""
-        return replayed([*self.prompts, *self.messages])[1]
+        return given([*self.prompts, *self.messages]).tools
 
     @classmethod
     def at(cls, state: State, live: Live, findings: Iterable[Finding] = ()) -> SessionContext:
@@ -224,7 +224,7 @@ def build_session_context(
 
     Example:
         ```python
-        context = build_session_context([entry.body for entry in session.get_entries()])
+        context = build_session_context(session.get_entries())
         ```
     """
     entries = [entry for entry in entries if entry.get("type") != "session"]

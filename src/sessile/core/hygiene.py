@@ -48,8 +48,8 @@ from typing import Any, Literal, NamedTuple
 
 from sessile.core.codec import decode
 from sessile.core.ids import sha1
+from sessile.core.messages.family import ATTACHED, SEE_BELOW
 from sessile.core.providers import (
-    ATTACHED,
     DEFAULT,
     LIMITS,
     Dialect,
@@ -176,7 +176,7 @@ def clean(
         # Providers that accept images in results do not accept them in failed ones.
         pieces = images_after_results(pieces, notes, of_failures=policy.results)
     elif not policy.results:
-        pieces = images_after_results(pieces, notes, words=dialect.attached)
+        pieces = images_after_results(pieces, notes, words=dialect.attached or ATTACHED)
     if policy.bootstrap:
         pieces = bootstrap(pieces, notes)
     if policy.merge_assistants:
@@ -197,12 +197,13 @@ EMPTY = {"user": "[omitted: this message was empty]", "toolResult": "[omitted: t
 INTER_SESSION = "[Inter-session message]"
 SILENT = "NO_REPLY"  # an answer that was not delivered
 
+_PASSED = ("document", "audio", "other")  # parts that the conversion for an API handles
 _BLOCKS = {
-    "user": ("text", "image"),
+    "user": ("text", "image", *_PASSED),
     "system": ("text",),
     "developer": ("text",),
-    "assistant": ("text", "thinking", "redactedThinking", "toolCall"),
-    "toolResult": ("text", "image"),
+    "assistant": ("text", "thinking", "redactedThinking", "toolCall", *_PASSED),
+    "toolResult": ("text", "image", *_PASSED),
 }
 _CALLS = ("toolCall", "toolUse", "functionCall")
 _ARGUMENTS = ("arguments", "input", "args")
@@ -318,6 +319,8 @@ class _Cleaning:
         if kind not in _BLOCKS[self._piece.role]:
             self._note("dropped", f"a block of type {kind}, which {self._piece.role} messages cannot contain")
             return None
+        if kind in _PASSED:
+            return dict(block)
         return {
             "text": self._text,
             "image": self._image,
@@ -347,6 +350,8 @@ class _Cleaning:
             if words is not None:
                 self._note("changed", "an image was replaced by a text: the model accepts no images")
                 return {"type": "text", "text": words}
+        if "data" not in block and isinstance(block.get("url"), str):
+            return block
         fitted = fit(block, label, self._care.limits, self._care.resize)
         if fitted.note is not None:
             self._note("changed" if fitted.block.get("type") == "image" else "dropped", fitted.note)
@@ -378,7 +383,7 @@ class _Cleaning:
                 return block
             if self._care.receiver.thinks:
                 self._note("changed", "a thought of another model lost its signature")
-                return {"type": "thinking", "thinking": text, "thinkingSignature": "", "unsigned": True}
+                return {"type": "thinking", "thinking": text, "thinkingSignature": "", "extra": {"anthropic": {}}}
         if dialect.thoughts == "dropped" or not isinstance(text, str) or not text.strip():
             self._note("dropped", "a thought of another model")
             return None
@@ -696,7 +701,6 @@ def _hash(text: str, digits: int) -> str:
 # -- turns
 
 BOOTSTRAP = "(session bootstrap)"
-SEE_BELOW = "(see the images below)"
 
 _LATER = ("usage", "stopReason", "errorMessage")
 _ORIGIN = ("provider", "api", "model")  # the origin of the signatures; a merged message may have none
