@@ -43,7 +43,7 @@ class SessionContext(msgspec.Struct):
     """What the model sees at one leaf.
 
     Attributes:
-        messages: The messages, oldest first. `convert_to_llm`, `to_anthropic`, `to_openai` and `to_google` translate them.
+        messages: The messages, oldest first. `to_anthropic`, `to_openai`, `to_responses` and `to_google` translate them.
         sources: The id of the entry of each message; `None` for a message that no entry has, such as a summary.
         thinking_level: The thinking level, such as "off" or "high".
         models: The model ("provider/model") for each role; "default" is the usual one.

@@ -197,13 +197,12 @@ EMPTY = {"user": "[omitted: this message was empty]", "toolResult": "[omitted: t
 INTER_SESSION = "[Inter-session message]"
 SILENT = "NO_REPLY"  # an answer that was not delivered
 
-_PASSED = ("document", "audio", "other")  # parts that the conversion for an API handles
 _BLOCKS = {
-    "user": ("text", "image", *_PASSED),
+    "user": ("text", "image", "document", "audio", "other"),
     "system": ("text",),
     "developer": ("text",),
-    "assistant": ("text", "thinking", "redactedThinking", "toolCall", *_PASSED),
-    "toolResult": ("text", "image", *_PASSED),
+    "assistant": ("text", "thinking", "redactedThinking", "toolCall", "audio", "other"),
+    "toolResult": ("text", "image", "document", "audio", "other"),
 }
 _CALLS = ("toolCall", "toolUse", "functionCall")
 _ARGUMENTS = ("arguments", "input", "args")
@@ -319,15 +318,17 @@ class _Cleaning:
         if kind not in _BLOCKS[self._piece.role]:
             self._note("dropped", f"a block of type {kind}, which {self._piece.role} messages cannot contain")
             return None
-        if kind in _PASSED:
-            return dict(block)
         return {
             "text": self._text,
             "image": self._image,
             "thinking": self._thought,
             "redactedThinking": self._sealed,
             "toolCall": self._call,
-        }[kind](block)
+        }.get(kind, self._as_it_is)(block)
+
+    def _as_it_is(self, block: Message) -> Message:
+        """Return a block that the conversion to the API takes, turns into text or leaves out with a note of its own."""
+        return block
 
     def _text(self, block: Message) -> Message | None:
         text = block.get("text")
@@ -342,6 +343,8 @@ class _Cleaning:
         return self._without_signatures(block)
 
     def _image(self, block: Message) -> Message:
+        if not block.get("data") and (block.get("url") or block.get("fileId")):
+            return block  # the provider fetches it
         name = self._piece.message.get("toolName")
         label = name if isinstance(name, str) and name else self._piece.role
         dialect = self._care.dialect
@@ -350,8 +353,6 @@ class _Cleaning:
             if words is not None:
                 self._note("changed", "an image was replaced by a text: the model accepts no images")
                 return {"type": "text", "text": words}
-        if "data" not in block and isinstance(block.get("url"), str):
-            return block
         fitted = fit(block, label, self._care.limits, self._care.resize)
         if fitted.note is not None:
             self._note("changed" if fitted.block.get("type") == "image" else "dropped", fitted.note)
@@ -361,6 +362,8 @@ class _Cleaning:
         signature = next((value for name in _THOUGHT_SIGNATURES if (value := block.get(name))), None)
         if self._care.dialect is not None:
             return self._thought_of_agent(block, signature, self._care.dialect)
+        if self._signatures == "openai" and isinstance(block.get("encrypted"), str) and block["encrypted"]:
+            return block
         if not _takes(self._signatures, signature) or not isinstance(block.get("thinking", ""), str):
             self._note("dropped", "a thought without a signature that this API accepts")
             return None
@@ -374,7 +377,7 @@ class _Cleaning:
     def _thought_of_agent(self, block: Message, signature: Any, dialect: Dialect) -> Message | None:
         """Return a thought as an agent sends it: back to its own model, otherwise as a text."""
         text = block.get("thinking")
-        if self._own and signature:
+        if self._own and (signature or block.get("encrypted")):
             if block.get("redacted"):
                 return self._sealed({"type": "redactedThinking", "data": signature})
             return block
@@ -487,7 +490,7 @@ def _takes(signatures: Signatures, signature: Any) -> bool:
     if not isinstance(signature, str) or not signature or signatures == "none":
         return False
     if signatures == "openai":
-        return "rs_" in signature  # a reasoning item, stored whole
+        return "rs_" in signature or '"type":"reasoning"' in signature  # a reasoning item, stored whole
     return _BASE64.fullmatch(signature) is not None
 
 

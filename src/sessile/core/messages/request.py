@@ -9,6 +9,7 @@ back. Names that are not members of the API start with a dollar sign:
     $message     the members of that one message
     $item        the members of an object inside the API's form, such as the `function` of a call
     $arguments   the arguments of a call as they were written
+    $answer      what an answer tells about itself besides model, tokens and stop reason
 """
 
 from __future__ import annotations
@@ -220,6 +221,12 @@ def came_from(value: Message, api: str) -> bool:
 def with_extra(value: Message, api: str, members: Message | None) -> Message:
     """Return a message or part that keeps members for an API; `None` keeps nothing, not even where it came from."""
     return value if members is None else {**value, "extra": {api: members}}
+
+
+def with_answer(message: Message, api: str, answer: Message, *names: str) -> Message:
+    """Return a message that keeps some members of its answer, which no request has."""
+    found = {name: answer[name] for name in names if answer.get(name) not in (None, [], {})}
+    return with_extra(message, api, extra_of(message, api) | {"$answer": found}) if found else message
 
 
 def sent_back(value: Message, api: str) -> Message:
