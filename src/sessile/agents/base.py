@@ -25,6 +25,7 @@ import msgspec
 from sessile.core.codec import decode
 from sessile.core.kinds import flags_of
 from sessile.core.lines import Finding, Head, Line, Scanner
+from sessile.core.providers import Dialect
 from sessile.errors import Unsupported
 from sessile.storage.formats import Told
 from sessile.storage.layout import Source
@@ -66,6 +67,7 @@ class Agent:
         expiry: When the agent deletes its own sessions; `None` if it never does.
         variables: Environment variables that move its home, each with the default.
         sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
+        dialect: How it writes its requests; `None` if that is unknown, so that only the provider's rules count.
     """
 
     name: str = ""
@@ -76,6 +78,7 @@ class Agent:
     expiry: Expiry | None = None
     variables: tuple[tuple[str, str], ...] = ()
     sub_agents: str | None = None
+    dialect: Dialect | None = None
 
     @property
     def format(self) -> Format | None:
@@ -118,6 +121,10 @@ class Agent:
 
     def describe_sub_agent(self, fs: Filesystem, path: str) -> Mapping[str, Any]:
         """Return what the agent notes of a sub-agent: agentType, description, worktreePath."""
+        return {}
+
+    def model_facts(self, fs: Filesystem, path: str, provider: str, model: str) -> Mapping[str, Any]:
+        """Return what its settings say of a model, for a session file: `input` (such as text, image), `reasoning`."""
         return {}
 
     def __repr__(self) -> str:

@@ -121,19 +121,20 @@ def given(source: Source, api: str | None = None, *, in_place: bool = False) -> 
     for message, entry in zip(messages, sources, strict=True):
         if not is_prompt(message):
             started = started or message.get("role") != "developer"
-        elif _changes(message) or not (in_place or started or (api is not None and came_from(message, api))):
+        elif changes_prompt(message) or not (in_place or started or (api is not None and came_from(message, api))):
             prompts.append(message)
             continue
         talk.append((message, entry))
     return Given(*replayed(prompts), [message for message, _ in talk], [entry for _, entry in talk])
 
 
-def is_prompt(message: Message) -> bool:
+def is_prompt(message: Mapping[str, Any]) -> bool:
     """Return whether a message changes the system prompt or the tools, rather than being part of the conversation."""
     return message.get("role") == "system"
 
 
-def _changes(message: Message) -> bool:
+def changes_prompt(message: Message) -> bool:
+    """Return whether a message has named sections or tools, so that it belongs to the system prompt wherever it is."""
     return any(name in message for name in ("sections", "toolsAdded", "toolsRemoved"))
 
 
@@ -161,6 +162,22 @@ def replayed(messages: Iterable[Message]) -> tuple[list[str], list[Tool]]:
             tools.pop(name, None)
     whole = "\n\n".join(text for text in sections.values() if text)
     return [*texts, whole] if whole else texts, list(tools.values())
+
+
+def folded(messages: Iterable[Mapping[str, Any]]) -> Message | None:
+    """Return one system message that stands for several, for a compaction to carry; `None` if there is none."""
+    prompts = [dict(message) for message in messages if is_prompt(message)]
+    if len(prompts) < 2:
+        return prompts[0] if prompts else None
+    sections: dict[str, Any] = {}
+    for message in prompts:
+        named = message.get("sections")
+        sections |= named if isinstance(named, Mapping) else {}
+    bare = [{name: value for name, value in message.items() if name != "sections"} for message in prompts]
+    texts, tools = replayed(bare)
+    whole: Message = {"role": "system", "content": "\n\n".join(texts)}
+    whole["sections"] = {name: text for name, text in sections.items() if isinstance(text, str)}
+    return whole | {"toolsAdded": tools, "timestamp": prompts[-1].get("timestamp")}
 
 
 def conversation(messages: Sequence[Message], sources: Sequence[str | None], notes: Notes) -> Iterator[Message]:
