@@ -11,7 +11,9 @@ from sessile.core.lines import Finding
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
+    from sessile.agents.reader import ForeignReader
     from sessile.agents.writer import RowsJournal
+    from sessile.core.messages.request import Request
     from sessile.storage.base import Filesystem
 
 
@@ -62,6 +64,14 @@ class ClaudeCode(Agent):
             "boundaries": report.boundaries,
         }
         return report.findings, rows
+
+    def request(self, reader: ForeignReader, entry_id: str, api: str) -> Request | None:
+        """Return the request that a transcript records, or that its rows give."""
+        if api != "anthropic":
+            return None
+        from sessile.agents.claude.requests import request_at
+
+        return request_at(reader, entry_id)
 
     def is_sub_agent(self, name: str) -> bool:
         """Return whether a file is the transcript of a sub-agent."""

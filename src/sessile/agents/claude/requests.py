@@ -1,0 +1,588 @@
+"""The requests of Claude Code: what it sent after an entry of a transcript, or sends next.
+
+Newer releases record each request in the transcript:
+
+    api-request        parameters, the hash of the shape, and the hashes of the messages, relative to an earlier request
+    api-request-shape  system prompt and tools
+    api-request-blob   a message that is not simply one or more rows of the conversation
+
+Such a request is put together from these rows, and every message is compared with its hash. Where no request is recorded
+(older releases, forks, the next request of a session), it is made from the rows of the conversation by these rules:
+
+- After a compaction: the summary, the messages that it preserved, then everything after it.
+- Rows of one response are one message. Errors of the API, and notes for the user, are not sent.
+- Rows of the user up to the next response are one message; a line break is added where two texts meet.
+- The text of an attachment is in its row (`rendered`). Attachments come before the prompts that they were made for, but not
+  before a response or the result of a tool. The texts of one attachment are messages of their own after a response.
+- For models that know system messages, attachments for the system role become one after the message of the user, without
+  their tags. The first one also states the effort.
+- System prompt and tools are those of the last `prompt_snapshot`; that of a new conversation is written after its first answer.
+
+The first block of the system prompt is not in the transcript. Cache marks are left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from sessile.agents.claude import rows as kinds
+from sessile.agents.claude.rows import OBJECT, TranscriptState, mapping_of, text_of, type_of, uuid_of
+from sessile.agents.claude.translation import blocks_of, lenient
+from sessile.core.kinds import BOUNDARY
+from sessile.core.lines import Head, Line, Scanner
+from sessile.core.messages.request import Request, RequestNote
+from sessile.storage.base import Row as Place
+
+if TYPE_CHECKING:
+    from sessile.agents.reader import ForeignReader
+
+Row = Mapping[str, Any]
+Block = dict[str, Any]
+Message = dict[str, Any]
+
+BILLING = "system block 1 (billing header): not stored by Claude Code"
+NO_PROMPT = "system prompt: not stored in this transcript"
+NO_TOOLS = "tools: not stored in this transcript"
+NOTIFICATION = "words around a task notification: not stored in its row"
+SYNTHETIC = "<synthetic>"  # the model of a text that no model wrote
+
+_REQUEST, _SHAPE, _BLOB = "api-request", "api-request-shape", "api-request-blob"
+_PARAMETERS = ("model", "max_tokens", "thinking", "context_management", "output_config")
+_TAGGED = re.compile(r"\A<([\w-]+)>\n?(.*?)\n?</\1>\s*\Z", re.DOTALL)
+
+
+def request_at(reader: ForeignReader, entry_id: str, *, recorded: bool = True) -> Request | None:
+    """Return the request that was sent, or would be sent, after an entry; `None` if there is no such entry.
+
+    Args:
+        reader: The transcript.
+        entry_id: The entry; the id of an `api-request` row means that request.
+        recorded: Use the requests that the transcript records.
+    """
+    place = reader.find(entry_id)
+    if place is None:
+        return None
+    log = Log(reader)
+    path = Path(reader, place)
+    uuid = entry_id.partition("/")[0]
+    own = log.request_at(place.position[0])
+    answer = log.answer_to(uuid)
+    built = Built(path, log, answer if own is None else None)
+    if not recorded:
+        return built.request()
+    chosen = own or log.recorded_after(uuid, answer)
+    return built.request() if chosen is None else _recorded(log, chosen, built)
+
+
+# -- the rows of a transcript
+
+
+class _Scanned(Head):
+    """The members of any row that tell where it belongs."""
+
+    uuid: str | None = None
+    parentUuid: str | None = None
+    requestRef: str | None = None
+    hash: str | None = None
+    shapeHash: str | None = None
+
+
+_decode_scanned = msgspec.json.Decoder(_Scanned).decode
+_Position = tuple[int, int]
+
+
+class Log:
+    """Where the recorded requests of a transcript are, and the rows that follow each row of the conversation."""
+
+    def __init__(self, reader: ForeignReader) -> None:
+        self._reader = reader
+        self._requests: dict[str, Row] = {}
+        self._after: dict[str | None, list[str]] = {}  # the requests recorded after a row, before the next one
+        self._offsets: dict[int, str] = {}
+        self._stored: dict[tuple[str, str], _Position] = {}
+        self._children: dict[str, list[_Position]] = {}
+        self._claimed: set[str] = set()  # requests that an answer names
+        self.state = TranscriptState()
+        last: str | None = None
+        for line in _lines(reader):
+            head = line.head
+            if not isinstance(head, _Scanned):
+                continue
+            position = line.offset, len(line.raw)
+            if head.type == _REQUEST:
+                row = lenient(line.raw)
+                if isinstance(row.get("id"), str):
+                    self._requests[row["id"]] = row
+                    self._offsets[line.offset] = row["id"]
+                    self._after.setdefault(last, []).append(row["id"])
+            elif head.type == _BLOB and head.hash is not None:
+                self._stored[_BLOB, head.hash] = position
+            elif head.type == _SHAPE and head.shapeHash is not None:
+                self._stored[_SHAPE, head.shapeHash] = position
+            elif head.type == kinds.CONTENT_REPLACEMENT:
+                self.state.apply(lenient(line.raw))
+            elif head.uuid is not None and head.type in kinds.TRANSCRIPT_MESSAGES:
+                last = head.uuid
+                if head.parentUuid is not None:
+                    self._children.setdefault(head.parentUuid, []).append(position)
+                if head.requestRef is not None:
+                    self._claimed.add(head.requestRef)
+
+    def children(self, uuid: str) -> Iterator[Row]:
+        """Yield the rows that follow a row, in file order."""
+        return (self._read(position) for position in self._children.get(uuid, ()))
+
+    def answer_to(self, uuid: str) -> Row | None:
+        """Return the first row of the model's answer to a row, if there is one."""
+        return next((row for row in self.children(uuid) if _is_answer(row)), None)
+
+    def request_at(self, offset: int) -> str | None:
+        """Return the id of the request recorded at an offset."""
+        return self._offsets.get(offset)
+
+    def recorded_after(self, uuid: str, answer: Row | None) -> str | None:
+        """Return the request that an answer names, else the first one recorded after the row that got no answer."""
+        named = None if answer is None else text_of(answer, "requestRef")
+        if answer is not None:
+            return named if named in self._requests else None
+        return next((sent for sent in self._after.get(uuid, ()) if sent not in self._claimed), None)
+
+    def request(self, request_id: str) -> Row:
+        """Return the row of a recorded request."""
+        return self._requests[request_id]
+
+    def hashes(self, request_id: str) -> list[str] | None:
+        """Return the hashes of a request's messages; `None` if a request that it builds on is missing."""
+        chain: list[Row] = []
+        at: object = request_id
+        while at is not None:
+            row = self._requests.get(at) if isinstance(at, str) else None
+            if row is None or len(chain) > len(self._requests):
+                return None
+            chain.append(row)
+            at = row.get("base")
+        hashes: list[str] = []
+        for row in reversed(chain):
+            keep, tail = row.get("keep"), row.get("tail")
+            if not isinstance(keep, int) or not isinstance(tail, list) or keep > len(hashes):
+                return None
+            hashes = [*hashes[:keep], *map(str, tail)]
+        return hashes
+
+    def blob(self, digest: str) -> Message | None:
+        """Return the stored message of a hash."""
+        position = self._stored.get((_BLOB, digest))
+        message = None if position is None else self._read(position).get("message")
+        return dict(message) if isinstance(message, OBJECT) and isinstance(message.get("role"), str) else None
+
+    def shape(self, digest: object) -> Row | None:
+        """Return the stored system prompt and tools of a hash."""
+        position = self._stored.get((_SHAPE, str(digest)))
+        shape = None if position is None else self._read(position).get("shape")
+        return shape if isinstance(shape, OBJECT) else None
+
+    def _read(self, position: _Position) -> Row:
+        return lenient(self._reader.raw(Place("", None, 0, position)))
+
+
+def _lines(reader: ForeignReader) -> Iterator[Line]:
+    scanner = Scanner(decode=_decode_scanned)
+    for piece in (*reader.pieces(), b"\n"):
+        yield from (item for item in scanner.feed(piece) if isinstance(item, Line))
+
+
+class Path:
+    """The rows that the model sees at an entry: the summary of the last compaction, what it preserved, and what follows."""
+
+    def __init__(self, reader: ForeignReader, place: Place) -> None:
+        self.sources: dict[str, str] = {}  # the entry of each row, by uuid
+        self.earlier: list[Row] = []  # rows before the last compaction, newest first
+        after: list[Row] = []
+        summary: Row | None = None
+        offset = -1
+        for step in reader.up(place):
+            if step.position[0] == offset:
+                continue  # another result of the same row
+            offset = step.position[0]
+            row = lenient(reader.raw(step))
+            self.sources.setdefault(uuid_of(row) or "", step.id)
+            if summary is not None:
+                self.earlier.append(row)
+                if len(self.earlier) > 1 and _is_snapshot(row) and self._kept_from(row):
+                    break
+            elif step.flags & BOUNDARY and row.get("isCompactSummary") is True:
+                summary = row
+            else:
+                after.append(row)
+        after.reverse()
+        self.rows: list[Row] = after if summary is None else [summary, *self._preserved(summary, after), *after]
+
+    def _kept_from(self, row: Row) -> bool:
+        """Return whether everything that a compaction preserved has been read."""
+        first = _first_preserved(self.earlier[0])
+        return first is None or any(uuid_of(earlier) == first for earlier in self.earlier)
+
+    def _preserved(self, summary: Row, after: Sequence[Row]) -> list[Row]:
+        boundary = self.earlier[0] if self.earlier and kinds.is_compact_boundary(self.earlier[0]) else {}
+        metadata = mapping_of(boundary, "compactMetadata")
+        present = {uuid_of(row) for row in after}
+        older = {uuid_of(row): row for row in reversed(self.earlier)}
+        named = mapping_of(metadata, "preservedMessages").get("uuids")
+        if isinstance(named, list):
+            return [older[uuid] for uuid in named if uuid in older and uuid not in present]
+        segment = mapping_of(metadata, "preservedSegment")
+        uuids = list(older)
+        head, tail = segment.get("headUuid"), segment.get("tailUuid")
+        if head not in older or tail not in older:
+            return []
+        return [older[uuid] for uuid in uuids[uuids.index(head) : uuids.index(tail) + 1] if uuid not in present]
+
+
+def _first_preserved(boundary: Row) -> str | None:
+    metadata = mapping_of(boundary, "compactMetadata")
+    named = mapping_of(metadata, "preservedMessages").get("uuids")
+    if isinstance(named, list) and named:
+        return str(named[0])
+    return text_of(mapping_of(metadata, "preservedSegment"), "headUuid")
+
+
+def _is_answer(row: Row) -> bool:
+    """Return whether a row is part of an answer of a model, not a text of the program."""
+    return type_of(row) == kinds.ASSISTANT and text_of(mapping_of(row, "message"), "model") != SYNTHETIC
+
+
+def _is_snapshot(row: Row) -> bool:
+    return text_of(mapping_of(row, "attachment"), "type") == "prompt_snapshot"
+
+
+# -- recorded requests
+
+
+def _recorded(log: Log, request_id: str, built: Built) -> Request:
+    """Return a recorded request; what is missing of it is made from the rows."""
+    row = log.request(request_id)
+    hashes, shape = log.hashes(request_id), log.shape(row.get("shapeHash"))
+    fallback = built.request()
+    if hashes is None:
+        note = RequestNote(None, "made", f"the record of request {request_id} is incomplete; it was made from the rows")
+        fallback.notes.append(note)
+        return fallback
+    by_hash = {digest_of(message): message for message in fallback["messages"]}
+    messages: list[Message] = []
+    unlike = unknown = 0
+    for place, digest in enumerate(hashes):
+        message = log.blob(digest)
+        if message is None:
+            message = by_hash.get(digest)
+        elif digest_of(message) != digest:
+            unlike += 1
+        if message is None and len(hashes) == len(fallback["messages"]):
+            unknown, message = unknown + 1, fallback["messages"][place]
+        if message is None:
+            text = f"message {place + 1} of request {request_id} is in no row; the request was made from the rows"
+            fallback.notes.append(RequestNote(None, "made", text))
+            return fallback
+        messages.append(_without_marks(message))
+    request = Request(_parameters(row), gaps=(BILLING,))
+    if shape is None:
+        request |= {name: fallback[name] for name in ("system", "tools") if name in fallback}
+        request.gaps = fallback.gaps
+        request.notes.append(RequestNote(None, "made", f"system prompt and tools of request {request_id} are missing"))
+    else:
+        request |= {name: _without_marks(shape[name]) for name in ("system", "tools") if name in shape}
+        unlike += digest_of(shape) != row.get("shapeHash")
+    request["messages"] = messages
+    if unlike or unknown:
+        count = f"{unlike + unknown} of {len(messages) + 1} parts"
+        text = f"{count} do not have the hash that is recorded for them: the transcript was changed since"
+        request.notes.append(RequestNote(None, "changed", text))
+    return request
+
+
+def _parameters(row: Row) -> Message:
+    given = mapping_of(row, "params")
+    return {name: given[name] for name in _PARAMETERS if name in given}
+
+
+def digest_of(value: Row) -> str:
+    """Return the hash that Claude Code records of a message or a shape."""
+    plain = _without_marks(value)
+    if isinstance(plain.get("content"), str):
+        plain["content"] = [{"type": "text", "text": plain["content"]}]
+    text = json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _without_marks(value: Any) -> Any:
+    """Return a copy without marks for the cache."""
+    if isinstance(value, OBJECT):
+        return {name: _without_marks(item) for name, item in value.items() if name != "cache_control"}
+    return [_without_marks(item) for item in value] if isinstance(value, list) else value
+
+
+# -- requests made from the rows
+
+
+class _Turn(NamedTuple):
+    """Something that is sent: an answer (with the id of its response), a row of the user, or an attachment."""
+
+    kind: str
+    content: Any
+    response: str | None = None
+
+
+class Built:
+    """A request that is made from the rows of a path, for the model that gave the answer, or gave the last one."""
+
+    def __init__(self, path: Path, log: Log, answer: Row | None) -> None:
+        self._path = path
+        self._log = log
+        self._notes: list[RequestNote] = []
+        self._gaps: list[str] = []
+        self._snapshots = self._find_snapshots(answer)
+        last = answer or next((row for row in reversed(path.rows) if _is_answer(row)), None)
+        self._effort = None if last is None else text_of(last, "perTurnEffort")
+        self._has_system_turns = self._knows_system_turns(last)
+        self._model = text_of(mapping_of(last, "message"), "model")
+
+    def request(self) -> Request:
+        """Return the request."""
+        messages = self._messages()
+        request = Request({} if self._model is None else {"model": self._model})
+        prompt = next((found for row in self._snapshots if (found := row.get("systemPrompt"))), None)
+        if isinstance(prompt, list):
+            prefix = next((found for row in self._snapshots if (found := text_of(row, "cliPrefix"))), None)
+            texts = [prefix, "\n\n".join(map(str, prompt))]
+            request["system"] = [{"type": "text", "text": text} for text in texts if text]
+            self._gaps.append(BILLING if prefix else "system blocks 1 and 2: stored after the first answer")
+        else:
+            self._gaps.append(NO_PROMPT)
+        request["messages"] = messages
+        tools = next((found for row in self._snapshots if (found := row.get("tools"))), None)
+        if isinstance(tools, list):
+            request["tools"] = [definition_of(tool) for tool in tools if isinstance(tool, OBJECT)]
+        else:
+            self._gaps.append(NO_TOOLS)
+        request.notes, request.gaps = self._notes.copy(), list(dict.fromkeys(self._gaps))
+        self._notes, self._gaps = [], []
+        return request
+
+    def _find_snapshots(self, answer: Row | None) -> list[Row]:
+        """Return the snapshots of system prompt and tools, the one that counts first."""
+        found = [row for row in reversed(self._path.rows) if _is_snapshot(row)] or [
+            row for row in self._path.earlier if _is_snapshot(row)
+        ]
+        seen: set[str | None] = set()
+        at = answer
+        while at is not None and uuid_of(at) not in seen:  # a snapshot after the answer is that of its request
+            seen.add(uuid_of(at))
+            following = list(self._log.children(uuid_of(at) or ""))
+            found = [row for row in following if _is_snapshot(row)] + found
+            response = text_of(mapping_of(at, "message"), "id")
+            at = next((row for row in following if text_of(mapping_of(row, "message"), "id") == response), None)
+        return [mapping_of(row, "attachment") for row in found]
+
+    def _knows_system_turns(self, answer: Row | None) -> bool:
+        if answer is not None and "perTurnEffort" in answer:
+            return answer["perTurnEffort"] is not None
+        told = next((row["systemTurns"] for row in self._snapshots if "systemTurns" in row), None)
+        return told is True or (told is None and any(row.get("renderedRole") == "system" for row in self._path.rows))
+
+    def _messages(self) -> list[Message]:
+        messages: list[Message] = []
+        run: list[_Turn] = []
+        for turn in self._turns():
+            if turn.kind != "answer":
+                run.append(turn)
+                continue
+            self._add_run(messages, run)
+            run = []
+            earlier = _same_response(messages, turn.response)
+            if earlier is None:
+                messages.append({"role": "assistant", "content": list(turn.content)})
+                messages[-1]["id"] = turn.response
+            else:
+                earlier["content"] += turn.content
+        self._add_run(messages, run)
+        for message in messages:
+            message.pop("id", None)
+        return self._with_effort(messages)
+
+    def _with_effort(self, messages: list[Message]) -> list[Message]:
+        """State the effort in the system message after the first message of the user."""
+        if not self._has_system_turns or self._effort is None or not messages:
+            return messages
+        place = next((place for place, message in enumerate(messages) if message["role"] == "user"), 0) + 1
+        while place < len(messages) and messages[place]["role"] == "user":
+            place += 1
+        if place == len(messages) or messages[place]["role"] != "system":
+            messages.insert(place, {"role": "system", "content": []})
+        messages[place]["output_config"] = {"effort": self._effort}
+        return messages
+
+    def _add_run(self, messages: list[Message], run: Sequence[_Turn]) -> None:
+        """Add what the user and the program say between two answers."""
+        own: list[Message] = []
+        system: list[str] = []
+        for turn in _before_prompts(run):
+            if turn.kind == "system" and self._has_system_turns:
+                system += [_untagged(text) for part in turn.content for text in _texts(part)]
+            elif turn.kind == "user":
+                _merge(own, turn.content, seam=True)
+            elif own:
+                for part in turn.content:
+                    _merge(own, part, seam=False)
+            else:
+                own += [{"role": "user", "content": part} for part in turn.content]
+        if own and messages and messages[-1]["role"] == "user":  # after the results of calls
+            for message in own:
+                _merge(messages, message["content"], seam=True)
+        else:
+            messages += own
+        if system:
+            messages.append({"role": "system", "content": [{"type": "text", "text": "\n\n".join(system)}]})
+
+    def _turns(self) -> Iterator[_Turn]:
+        for row in self._path.rows:
+            kind = type_of(row)
+            if kind == kinds.ASSISTANT:
+                yield from self._answer(row)
+            elif kind == kinds.USER:
+                yield from self._user(row)
+            elif kind == kinds.ATTACHMENT:
+                yield from self._attachment(row)
+            elif text_of(row, "subtype") == "local_command" and text_of(row, "content"):
+                yield _Turn("user", row["content"])
+
+    def _answer(self, row: Row) -> Iterator[_Turn]:
+        message = mapping_of(row, "message")
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else blocks_of(content)
+        if row.get("isApiErrorMessage") is True:
+            self._note(row, "dropped", "an error of the API is not sent")
+        elif blocks:
+            yield _Turn("answer", list(map(dict, blocks)), text_of(message, "id") or uuid_of(row))
+
+    def _user(self, row: Row) -> Iterator[_Turn]:
+        if row.get("isVisibleInTranscriptOnly") is True and row.get("isCompactSummary") is not True:
+            return
+        if text_of(mapping_of(row, "origin"), "kind") == "task-notification":
+            self._gaps.append(NOTIFICATION)
+        content = mapping_of(row, "message").get("content")
+        if isinstance(content, str):
+            yield _Turn("user", content)
+        elif blocks := [self._replaced(block) for block in blocks_of(content)]:
+            yield _Turn("user", blocks)
+
+    def _replaced(self, block: Row) -> Block:
+        """Return a block; the content of a large result may have been replaced later."""
+        replacement = None
+        if block.get("type") == "tool_result":
+            replacement = self._log.state.replacement_of(str(block.get("tool_use_id")))
+        return {**block} if replacement is None else {**block, "content": replacement}
+
+    def _attachment(self, row: Row) -> Iterator[_Turn]:
+        attachment = mapping_of(row, "attachment")
+        if parts := rendered(row):
+            yield _Turn("system" if row.get("renderedRole") == "system" else "attached", parts)
+        elif not _is_snapshot(row) and "rendered" not in row and attachment.get("context") != {}:
+            kind = text_of(attachment, "type") or "unknown"
+            self._note(row, "dropped", f"the words of the attachment {kind} are not stored")
+
+    def _note(self, row: Row, did: str, text: str) -> None:
+        uuid = uuid_of(row) or ""
+        self._notes.append(RequestNote(self._path.sources.get(uuid, uuid), did, text))
+
+
+def rendered(row: Row) -> list[Any]:
+    """Return the contents that an attachment was sent as, texts or blocks; older rows do not have them."""
+    told = row.get("rendered")
+    if isinstance(told, list):
+        contents = [part.get("content") for part in told if isinstance(part, OBJECT)]
+        return [content if isinstance(content, str) else list(map(dict, blocks_of(content))) for content in contents]
+    attachment = mapping_of(row, "attachment")
+    kind = text_of(attachment, "type")
+    if kind == "queued_command":
+        prompt = attachment.get("prompt")
+        return [prompt] if isinstance(prompt, str) else [list(map(dict, blocks_of(prompt)))]
+    file = mapping_of(mapping_of(attachment, "content"), "file")
+    if kind == "file" and isinstance(file.get("content"), str):
+        path = json.dumps({"file_path": file.get("filePath")}, ensure_ascii=False, separators=(",", ":"))
+        first = file["startLine"] if isinstance(file.get("startLine"), int) else 1
+        lines = "\n".join(f"{number}\t{line}" for number, line in enumerate(file["content"].split("\n"), first))
+        return [
+            _reminder(f"Called the Read tool with the following input: {path}"),
+            _reminder(f"Result of calling the Read tool:\n{lines}"),
+        ]
+    return []
+
+
+def definition_of(tool: Row) -> Message:
+    """Return the definition of a tool in a snapshot, as it is sent."""
+    schema = tool.get("schema")
+    return dict(schema) if isinstance(schema, OBJECT) else dict(tool)
+
+
+def _reminder(text: str) -> str:
+    return f"<system-reminder>\n{text}\n</system-reminder>"
+
+
+def _untagged(text: str) -> str:
+    found = _TAGGED.match(text)
+    return found.group(2) if found else text
+
+
+def _texts(content: object) -> list[str]:
+    return [content] if isinstance(content, str) else [str(block.get("text")) for block in blocks_of(content)]
+
+
+def _has_results(content: object) -> bool:
+    return any(block.get("type") == "tool_result" for block in blocks_of(content))
+
+
+def _before_prompts(run: Iterable[_Turn]) -> list[_Turn]:
+    """Return attachments before the rows of the user, but not before the results of calls."""
+    ordered: list[_Turn] = []
+    place = 0
+    for turn in run:
+        if turn.kind != "user":
+            ordered.insert(place, turn)
+            place += 1
+            continue
+        ordered.append(turn)
+        if _has_results(turn.content):
+            place = len(ordered)
+    return ordered
+
+
+def _same_response(messages: Sequence[Message], response: str | None) -> Message | None:
+    """Return the message of a response whose other rows were followed by nothing but results of its calls."""
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            return message if response is not None and message.get("id") == response else None
+        if message["role"] != "user" or not _has_results(message["content"]):
+            return None
+    return None
+
+
+def _merge(messages: list[Message], content: Any, *, seam: bool) -> None:
+    """Add a content to the last message, or begin one; results of calls come first."""
+    if not messages:
+        messages.append({"role": "user", "content": content})
+        return
+    before, after = _as_blocks(messages[-1]["content"]), _as_blocks(content)
+    if seam and before and after and before[-1].get("type") == after[0].get("type") == "text":
+        before[-1] = {**before[-1], "text": f"{before[-1]['text']}\n"}
+    merged = before + after
+    results = [block for block in merged if block.get("type") == "tool_result"]
+    messages[-1]["content"] = results + [block for block in merged if block.get("type") != "tool_result"]
+
+
+def _as_blocks(content: Any) -> list[Block]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
