@@ -16,7 +16,7 @@ from sessile.core.diagnosis import TROUBLES, Problem, problem
 from sessile.core.digest import FIRST_TEXT, shown
 from sessile.core.kinds import LABEL, LEAF_MARKER, MARKER, MARKERS, MESSAGE, STATE, TITLE
 from sessile.core.lines import MAX_LINE, Finding, Head, Item, Line, Scanner
-from sessile.errors import NotASession, storage_failure, storage_failures
+from sessile.errors import NotASession, SessileError, storage_failure, storage_failures
 from sessile.storage.base import Filesystem, Row, Stamp, Stat, stamp_of
 from sessile.storage.formats import Record
 from sessile.storage.head import Glance, starts_native
@@ -186,6 +186,24 @@ class ForeignReader(JournalReader):
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the file."""
         return self._chunks(0, self._stat().st_size)
+
+    def beside(self, wanted: bytes) -> ForeignReader | None:
+        """Open another session in the same folder whose file has these bytes; `None` if there is none."""
+        folder, _, own = self.path.rpartition("/")
+        with storage_failures(folder, "list the folder"):
+            names = [name for name in self._fs.names(folder) if name.endswith(".jsonl") and name != own]
+        for name in names:
+            try:
+                other = ForeignReader(self._fs, f"{folder}/{name}", self.agent)
+            except SessileError:  # not a session of this agent, or removed since
+                continue
+            before = b""
+            for piece in other.pieces():
+                if wanted in before + piece:
+                    return other
+                before = piece[-len(wanted) :]
+            other.close()
+        return None
 
     # -- the index
 

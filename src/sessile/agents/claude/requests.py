@@ -17,6 +17,8 @@ Such a request is put together from these rows, and every message is compared wi
 - For models that know system messages, attachments for the system role become one after the message of the user, without
   their tags. The first one also states the effort.
 - System prompt and tools are those of the last `prompt_snapshot`; that of a new conversation is written after its first answer.
+  Tools are sent by name.
+- Only what follows the last recorded request is made this way; its own messages are known.
 
 The first block of the system prompt is not in the transcript. Cache marks are left out.
 """
@@ -27,6 +29,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -49,10 +52,13 @@ Message = dict[str, Any]
 BILLING = "system block 1 (billing header): not stored by Claude Code"
 NO_PROMPT = "system prompt: not stored in this transcript"
 NO_TOOLS = "tools: not stored in this transcript"
+PLACEHOLDER = "placeholder for deferred tools: not stored in this transcript"
 NOTIFICATION = "words around a task notification: not stored in its row"
 SYNTHETIC = "<synthetic>"  # the model of a text that no model wrote
 
 _REQUEST, _SHAPE, _BLOB = "api-request", "api-request-shape", "api-request-blob"
+_RECORDS = (_REQUEST, _SHAPE, _BLOB)
+_TRIES = 3  # recorded requests that are tried as the beginning of one that is not recorded
 _PARAMETERS = ("model", "max_tokens", "thinking", "context_management", "output_config")
 _TAGGED = re.compile(r"\A<([\w-]+)>\n?(.*?)\n?</\1>\s*\Z", re.DOTALL)
 
@@ -68,7 +74,7 @@ def request_at(reader: ForeignReader, entry_id: str, *, recorded: bool = True) -
     place = reader.find(entry_id)
     if place is None:
         return None
-    log = Log(reader)
+    log = Log(reader, recorded=recorded)
     path = Path(reader, place)
     uuid = entry_id.partition("/")[0]
     own = log.request_at(place.position[0])
@@ -77,7 +83,16 @@ def request_at(reader: ForeignReader, entry_id: str, *, recorded: bool = True) -
     if not recorded:
         return built.request()
     chosen = own or log.recorded_after(uuid, answer)
-    return built.request() if chosen is None else _recorded(log, chosen, built)
+    if chosen is not None:
+        return _recorded(log, chosen, built)
+    named = None if answer is None else text_of(answer, "requestRef")
+    # The rows of a fork are copies; the requests are recorded in the session that they were copied from.
+    original = None if named is None else reader.beside(f'"id":"{named}"'.encode())
+    if named is None or original is None:
+        return _continued(log, built)
+    with closing(original):
+        elsewhere = Log(original)
+        return _recorded(elsewhere, named, built) if elsewhere.has(named) else _continued(log, built)
 
 
 # -- the rows of a transcript
@@ -100,7 +115,7 @@ _Position = tuple[int, int]
 class Log:
     """Where the recorded requests of a transcript are, and the rows that follow each row of the conversation."""
 
-    def __init__(self, reader: ForeignReader) -> None:
+    def __init__(self, reader: ForeignReader, *, recorded: bool = True) -> None:
         self._reader = reader
         self._requests: dict[str, Row] = {}
         self._after: dict[str | None, list[str]] = {}  # the requests recorded after a row, before the next one
@@ -115,6 +130,8 @@ class Log:
             if not isinstance(head, _Scanned):
                 continue
             position = line.offset, len(line.raw)
+            if head.type in _RECORDS and not recorded:
+                continue
             if head.type == _REQUEST:
                 row = lenient(line.raw)
                 if isinstance(row.get("id"), str):
@@ -153,6 +170,10 @@ class Log:
             return named if named in self._requests else None
         return next((sent for sent in self._after.get(uuid, ()) if sent not in self._claimed), None)
 
+    def has(self, request_id: str) -> bool:
+        """Return whether a request is recorded."""
+        return request_id in self._requests
+
     def request(self, request_id: str) -> Row:
         """Return the row of a recorded request."""
         return self._requests[request_id]
@@ -186,6 +207,20 @@ class Log:
         position = self._stored.get((_SHAPE, str(digest)))
         shape = None if position is None else self._read(position).get("shape")
         return shape if isinstance(shape, OBJECT) else None
+
+    def shapes(self) -> Iterator[Row]:
+        """Yield every stored system prompt with tools."""
+        digests = [digest for kind, digest in self._stored if kind == _SHAPE]
+        return (shape for digest in digests if (shape := self.shape(digest)) is not None)
+
+    def wrapped(self, text: str) -> str | None:
+        """Return a stored text that has another one in it, such as a notification with the words around it."""
+        for kind, digest in self._stored:
+            message = self.blob(digest) if kind == _BLOB else None
+            for part in () if message is None else _texts(message.get("content")):
+                if text in part and len(part) > len(text):
+                    return part
+        return None
 
     def _read(self, position: _Position) -> Row:
         return lenient(self._reader.raw(Place("", None, 0, position)))
@@ -221,14 +256,16 @@ class Path:
             else:
                 after.append(row)
         after.reverse()
-        self.rows: list[Row] = after if summary is None else [summary, *self._preserved(summary, after), *after]
+        kept = [] if summary is None else [summary, *self._preserved(after)]
+        self.rows: list[Row] = [*kept, *after]
+        self.begin = len(kept)
 
     def _kept_from(self, row: Row) -> bool:
         """Return whether everything that a compaction preserved has been read."""
         first = _first_preserved(self.earlier[0])
         return first is None or any(uuid_of(earlier) == first for earlier in self.earlier)
 
-    def _preserved(self, summary: Row, after: Sequence[Row]) -> list[Row]:
+    def _preserved(self, after: Sequence[Row]) -> list[Row]:
         boundary = self.earlier[0] if self.earlier and kinds.is_compact_boundary(self.earlier[0]) else {}
         metadata = mapping_of(boundary, "compactMetadata")
         present = {uuid_of(row) for row in after}
@@ -264,43 +301,79 @@ def _is_snapshot(row: Row) -> bool:
 # -- recorded requests
 
 
+class _Checked(NamedTuple):
+    """The messages of a recorded request, and how many of them do not have their hash."""
+
+    messages: list[Message]
+    unlike: int
+
+
 def _recorded(log: Log, request_id: str, built: Built) -> Request:
-    """Return a recorded request; what is missing of it is made from the rows."""
-    row = log.request(request_id)
-    hashes, shape = log.hashes(request_id), log.shape(row.get("shapeHash"))
-    fallback = built.request()
-    if hashes is None:
-        note = RequestNote(None, "made", f"the record of request {request_id} is incomplete; it was made from the rows")
-        fallback.notes.append(note)
-        return fallback
-    by_hash = {digest_of(message): message for message in fallback["messages"]}
+    """Return a recorded request; if the record is incomplete, the one that the rows give."""
+    made = built.request()
+    hashes = log.hashes(request_id)
+    checked = None if hashes is None else _checked(log, hashes, made["messages"], len(hashes) == len(made["messages"]))
+    if checked is None:
+        text = f"the record of request {request_id} is incomplete; the request was made from the rows"
+        made.notes.append(RequestNote(None, "made", text))
+        return made
+    return _completed(log, request_id, checked, made)
+
+
+def _continued(log: Log, built: Built) -> Request:
+    """Return a request that is not recorded: the last recorded one before it, and what the rows add to that."""
+    made = built.request()
+    for request_id, count in built.requests_before(log):
+        hashes = log.hashes(request_id)
+        later = made["messages"][-count:]
+        if hashes is None or len(hashes) + count != len(made["messages"]):
+            continue
+        checked = _checked(log, hashes, made["messages"], True)
+        if checked is not None:
+            request = _completed(log, request_id, checked._replace(messages=checked.messages + later), made)
+            request.notes += [note for note in made.notes if note.did == "dropped"]
+            return request
+    return made
+
+
+def _checked(log: Log, hashes: Sequence[str], made: Sequence[Message], aligned: bool) -> _Checked | None:
+    """Return the messages with these hashes; `None` if one is neither stored nor among those that the rows give.
+
+    With `aligned`, a message that has another hash is taken by its place.
+    """
+    by_hash = {digest_of(message): message for message in made}
     messages: list[Message] = []
-    unlike = unknown = 0
+    unlike = 0
     for place, digest in enumerate(hashes):
         message = log.blob(digest)
         if message is None:
             message = by_hash.get(digest)
-        elif digest_of(message) != digest:
-            unlike += 1
-        if message is None and len(hashes) == len(fallback["messages"]):
-            unknown, message = unknown + 1, fallback["messages"][place]
+        if message is None and aligned:
+            message = made[place]
         if message is None:
-            text = f"message {place + 1} of request {request_id} is in no row; the request was made from the rows"
-            fallback.notes.append(RequestNote(None, "made", text))
-            return fallback
+            return None
+        unlike += digest_of(message) != digest
         messages.append(_without_marks(message))
+    return _Checked(messages, unlike)
+
+
+def _completed(log: Log, request_id: str, checked: _Checked, made: Request) -> Request:
+    """Return the messages of a recorded request with its parameters, system prompt and tools."""
+    row = log.request(request_id)
+    shape, unlike = log.shape(row.get("shapeHash")), checked.unlike
     request = Request(_parameters(row), gaps=(BILLING,))
     if shape is None:
-        request |= {name: fallback[name] for name in ("system", "tools") if name in fallback}
-        request.gaps = fallback.gaps
+        request |= {name: made[name] for name in ("system", "tools") if name in made}
+        request.gaps = made.gaps
         request.notes.append(RequestNote(None, "made", f"system prompt and tools of request {request_id} are missing"))
     else:
         request |= {name: _without_marks(shape[name]) for name in ("system", "tools") if name in shape}
         unlike += digest_of(shape) != row.get("shapeHash")
-    request["messages"] = messages
-    if unlike or unknown:
-        count = f"{unlike + unknown} of {len(messages) + 1} parts"
-        text = f"{count} do not have the hash that is recorded for them: the transcript was changed since"
+    request["messages"] = checked.messages
+    if unlike:
+        text = (
+            f"{unlike} of {len(checked.messages) + 1} parts do not have their recorded hash: the transcript was changed"
+        )
         request.notes.append(RequestNote(None, "changed", text))
     return request
 
@@ -353,7 +426,7 @@ class Built:
 
     def request(self) -> Request:
         """Return the request."""
-        messages = self._messages()
+        messages = self._with_effort(self._wire(self._path.rows))
         request = Request({} if self._model is None else {"model": self._model})
         prompt = next((found for row in self._snapshots if (found := row.get("systemPrompt"))), None)
         if isinstance(prompt, list):
@@ -366,12 +439,24 @@ class Built:
         request["messages"] = messages
         tools = next((found for row in self._snapshots if (found := row.get("tools"))), None)
         if isinstance(tools, list):
-            request["tools"] = [definition_of(tool) for tool in tools if isinstance(tool, OBJECT)]
+            request["tools"] = self._tools([definition_of(tool) for tool in tools if isinstance(tool, OBJECT)])
         else:
             self._gaps.append(NO_TOOLS)
         request.notes, request.gaps = self._notes.copy(), list(dict.fromkeys(self._gaps))
         self._notes, self._gaps = [], []
         return request
+
+    def requests_before(self, log: Log) -> Iterator[tuple[str, int]]:
+        """Yield recorded requests that these rows continue, newest first, and how many messages come after each."""
+        rows = self._path.rows
+        first: dict[str, int] = {}  # the first row of each response
+        for place in range(self._path.begin, len(rows)):
+            if _is_answer(rows[place]):
+                first.setdefault(str(text_of(rows[place], "requestRef")), place)
+        for request_id, place in list(first.items())[: -_TRIES - 1 : -1]:
+            if log.has(request_id) and self._knows_system_turns(rows[place]) == self._has_system_turns:
+                yield request_id, len(self._wire(rows[place:]))
+        self._notes, self._gaps = [], []
 
     def _find_snapshots(self, answer: Row | None) -> list[Row]:
         """Return the snapshots of system prompt and tools, the one that counts first."""
@@ -388,16 +473,28 @@ class Built:
             at = next((row for row in following if text_of(mapping_of(row, "message"), "id") == response), None)
         return [mapping_of(row, "attachment") for row in found]
 
+    def _tools(self, tools: list[Message]) -> list[Message]:
+        """Return the tools of a snapshot as they are sent: with the placeholder for deferred ones, if a record has it."""
+        tools.sort(key=lambda tool: str(tool.get("name")))
+        for shape in self._log.shapes():
+            listed = [_without_marks(tool) for tool in shape.get("tools") or () if isinstance(tool, OBJECT)]
+            if [tool for tool in listed if tool.get("defer_loading") is not True] == tools:
+                return listed
+        if any(tool.get("name") == "ToolSearch" for tool in tools):
+            self._gaps.append(PLACEHOLDER)
+        return tools
+
     def _knows_system_turns(self, answer: Row | None) -> bool:
         if answer is not None and "perTurnEffort" in answer:
             return answer["perTurnEffort"] is not None
         told = next((row["systemTurns"] for row in self._snapshots if "systemTurns" in row), None)
         return told is True or (told is None and any(row.get("renderedRole") == "system" for row in self._path.rows))
 
-    def _messages(self) -> list[Message]:
+    def _wire(self, rows: Sequence[Row]) -> list[Message]:
+        """Return the messages that rows are sent as."""
         messages: list[Message] = []
         run: list[_Turn] = []
-        for turn in self._turns():
+        for turn in self._turns(rows):
             if turn.kind != "answer":
                 run.append(turn)
                 continue
@@ -412,7 +509,7 @@ class Built:
         self._add_run(messages, run)
         for message in messages:
             message.pop("id", None)
-        return self._with_effort(messages)
+        return messages
 
     def _with_effort(self, messages: list[Message]) -> list[Message]:
         """State the effort in the system message after the first message of the user."""
@@ -448,8 +545,8 @@ class Built:
         if system:
             messages.append({"role": "system", "content": [{"type": "text", "text": "\n\n".join(system)}]})
 
-    def _turns(self) -> Iterator[_Turn]:
-        for row in self._path.rows:
+    def _turns(self, rows: Sequence[Row]) -> Iterator[_Turn]:
+        for row in rows:
             kind = type_of(row)
             if kind == kinds.ASSISTANT:
                 yield from self._answer(row)
@@ -472,10 +569,13 @@ class Built:
     def _user(self, row: Row) -> Iterator[_Turn]:
         if row.get("isVisibleInTranscriptOnly") is True and row.get("isCompactSummary") is not True:
             return
-        if text_of(mapping_of(row, "origin"), "kind") == "task-notification":
-            self._gaps.append(NOTIFICATION)
         content = mapping_of(row, "message").get("content")
         if isinstance(content, str):
+            if text_of(mapping_of(row, "origin"), "kind") == "task-notification":
+                wrapped = self._log.wrapped(content)
+                if wrapped is None:
+                    self._gaps.append(NOTIFICATION)
+                content = wrapped or content
             yield _Turn("user", content)
         elif blocks := [self._replaced(block) for block in blocks_of(content)]:
             yield _Turn("user", blocks)
