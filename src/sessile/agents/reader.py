@@ -85,6 +85,7 @@ class RowReader:
         self._start = start
         self._again: Translator = known.translator()
         self._translator: Translator = known.translator(saved)
+        self._calls: dict[str, str] = {}  # the tools of calls without a result so far
 
     def scanner(self, offset: int) -> Scanner:
         """Return a scanner that splits the file into rows."""
@@ -115,9 +116,24 @@ class RowReader:
                 entry = self._format.entry(item.raw, str(head.id), head.parentId, lambda entry_id: None)
                 if head.message is not None and head.message.model is not None and "message" in entry:
                     entry["message"].setdefault("model", head.message.model)  # earlier rows named it
+                self._name_tool(entry.get("message"))
                 if flags & MARKER:
                     del entry["id"]  # a title that is not part of the conversation
                 yield item.offset, entry
+
+
+    def _name_tool(self, message: object) -> None:
+        """Give a result the name of its tool, which some agents store with the call only."""
+        if not isinstance(message, dict):
+            return
+        if message.get("role") == "toolResult":
+            name = self._calls.pop(str(message.get("toolCallId")), "")
+            message["toolName"] = message.get("toolName") or name
+            return
+        content = message.get("content") if message.get("role") == "assistant" else None
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict) and block.get("type") == "toolCall":
+                self._calls[str(block.get("id"))] = str(block.get("name") or "")
 
 
 def entries_at(known: Format, line: Line) -> Iterator[tuple[str | None, Record]]:

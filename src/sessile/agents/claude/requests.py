@@ -36,7 +36,7 @@ import msgspec
 
 from sessile.agents.claude import rows as kinds
 from sessile.agents.claude.rows import OBJECT, TranscriptState, mapping_of, text_of, type_of, uuid_of
-from sessile.agents.claude.translation import blocks_of, lenient
+from sessile.agents.claude.translation import SYNTHETIC, blocks_of, definition_of, lenient, rendered
 from sessile.core.kinds import BOUNDARY
 from sessile.core.lines import Head, Line, Scanner
 from sessile.core.messages.request import Request, RequestNote
@@ -54,7 +54,6 @@ NO_PROMPT = "system prompt: not stored in this transcript"
 NO_TOOLS = "tools: not stored in this transcript"
 PLACEHOLDER = "placeholder for deferred tools: not stored in this transcript"
 NOTIFICATION = "words around a task notification: not stored in its row"
-SYNTHETIC = "<synthetic>"  # the model of a text that no model wrote
 
 _REQUEST, _SHAPE, _BLOB = "api-request", "api-request-shape", "api-request-blob"
 _RECORDS = (_REQUEST, _SHAPE, _BLOB)
@@ -598,39 +597,6 @@ class Built:
     def _note(self, row: Row, did: str, text: str) -> None:
         uuid = uuid_of(row) or ""
         self._notes.append(RequestNote(self._path.sources.get(uuid, uuid), did, text))
-
-
-def rendered(row: Row) -> list[Any]:
-    """Return the contents that an attachment was sent as, texts or blocks; older rows do not have them."""
-    told = row.get("rendered")
-    if isinstance(told, list):
-        contents = [part.get("content") for part in told if isinstance(part, OBJECT)]
-        return [content if isinstance(content, str) else list(map(dict, blocks_of(content))) for content in contents]
-    attachment = mapping_of(row, "attachment")
-    kind = text_of(attachment, "type")
-    if kind == "queued_command":
-        prompt = attachment.get("prompt")
-        return [prompt] if isinstance(prompt, str) else [list(map(dict, blocks_of(prompt)))]
-    file = mapping_of(mapping_of(attachment, "content"), "file")
-    if kind == "file" and isinstance(file.get("content"), str):
-        path = json.dumps({"file_path": file.get("filePath")}, ensure_ascii=False, separators=(",", ":"))
-        first = file["startLine"] if isinstance(file.get("startLine"), int) else 1
-        lines = "\n".join(f"{number}\t{line}" for number, line in enumerate(file["content"].split("\n"), first))
-        return [
-            _reminder(f"Called the Read tool with the following input: {path}"),
-            _reminder(f"Result of calling the Read tool:\n{lines}"),
-        ]
-    return []
-
-
-def definition_of(tool: Row) -> Message:
-    """Return the definition of a tool in a snapshot, as it is sent."""
-    schema = tool.get("schema")
-    return dict(schema) if isinstance(schema, OBJECT) else dict(tool)
-
-
-def _reminder(text: str) -> str:
-    return f"<system-reminder>\n{text}\n</system-reminder>"
 
 
 def _untagged(text: str) -> str:

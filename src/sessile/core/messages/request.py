@@ -62,7 +62,8 @@ def given(source: Source) -> Given:
     """Return system prompt, tools and conversation of a context or a list of messages.
 
     System messages at the start of the conversation are its system prompt. A system message of the pi family has named
-    `sections`, and the tools that it adds and removes; later ones change those of earlier ones.
+    `sections`, and the tools that it adds and removes; later ones change those of earlier ones. One with `replaces` (a
+    snapshot) stands for all before it; the tools stay if it has none.
     """
     messages = list(source.messages if hasattr(source, "messages") else source)
     return Given(*replayed(messages), [message for message in messages if not is_prompt(message)])
@@ -80,6 +81,9 @@ def replayed(messages: Iterable[Message]) -> tuple[list[str], list[Tool]]:
     tools: dict[str, Tool] = {}
     for message in filter(is_prompt, messages):
         content = message.get("content")
+        if message.get("replaces"):
+            texts, sections = [], {}
+            tools = {} if "toolsAdded" in message else tools
         if isinstance(content, str) and content:
             texts.append(content)
         elif isinstance(content, list):
