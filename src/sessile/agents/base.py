@@ -117,10 +117,10 @@ class Agent:
         """Explain a session file: findings, and how many rows there are of each sort; `None` if there is nothing to add."""
         return None
 
-    def request(self, reader: ForeignReader, entry_id: str, api: str) -> Request | None:
-        """Return the request that it sent, or sends, after an entry, as its own files tell it.
+    def request(self, reader: ForeignReader, entry_id: str, api: str | None) -> tuple[str, Request] | None:
+        """Return the request that it sent, or sends, after an entry as its own files tell it, and the API.
 
-        `None` if they do not tell it in the shape of this API: the request is then made from the context, in its dialect.
+        `None` if they do not tell it, or not for this API: the request is then made from the context, in its dialect.
         """
         return None
 

@@ -121,7 +121,6 @@ class RowReader:
                     del entry["id"]  # a title that is not part of the conversation
                 yield item.offset, entry
 
-
     def _name_tool(self, message: object) -> None:
         """Give a result the name of its tool, which some agents store with the call only."""
         if not isinstance(message, dict):

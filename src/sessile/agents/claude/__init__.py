@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from sessile.core.messages.request import Request
     from sessile.storage.base import Filesystem
 
+_API = "anthropic"
+
 
 class ClaudeCode(Agent):
     """Claude Code: `~/.claude`. Its modules are imported when one of its files is opened."""
@@ -65,13 +67,14 @@ class ClaudeCode(Agent):
         }
         return report.findings, rows
 
-    def request(self, reader: ForeignReader, entry_id: str, api: str) -> Request | None:
+    def request(self, reader: ForeignReader, entry_id: str, api: str | None) -> tuple[str, Request] | None:
         """Return the request that a transcript records, or that its rows give."""
-        if api != "anthropic":
+        if api not in (None, _API):
             return None
         from sessile.agents.claude.requests import request_at
 
-        return request_at(reader, entry_id)
+        request = request_at(reader, entry_id)
+        return None if request is None else (_API, request)
 
     def is_sub_agent(self, name: str) -> bool:
         """Return whether a file is the transcript of a sub-agent."""
