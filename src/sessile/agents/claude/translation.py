@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -50,6 +51,8 @@ from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.storage.formats import Told
 
 NAME = "claude"
+_SPILLS = "tool-results"  # the folder of a session with outputs that were too large
+_SAVED = re.compile(r"<persisted-output>\n[^\n]*saved to: ([^\n]+)")
 _OPEN_RESPONSES = 16  # the minimum number of responses that are remembered because results may follow
 _RESULT = b'"tool_result"'
 
@@ -447,8 +450,20 @@ def _user_message(row: Mapping[str, Any], look: Look) -> Entry:
     inner = from_content(result.get("content"))
     texts = [{"type": "text", "text": inner}] if isinstance(inner, str) else inner
     message |= {"content": texts + from_blocks(rest), "isError": result.get("is_error") is True, "timestamp": at}
-    patch = mapping_of(row, "toolUseResult").get("structuredPatch")
-    return message | ({"details": {"diff": diff}} if (diff := _diff(patch)) else {})
+    told = mapping_of(row, "toolUseResult")
+    found = {"diff": _diff(told.get("structuredPatch")), "fullOutput": _spilled(told, texts)}
+    details = {name: value for name, value in found.items() if value}
+    return message | ({"details": details} if details else {})
+
+
+def _spilled(told: Mapping[str, Any], content: Sequence[Mapping[str, Any]]) -> str:
+    """Return the file with the whole output of a tool, as a name in the folder of the session; "" if nothing was cut."""
+    path = text_of(told, "persistedOutputPath") or ""
+    if not path and content:
+        given = _SAVED.match(text_of(content[0], "text") or "")
+        path = given.group(1) if given else ""
+    _, folder, name = path.replace("\\", "/").rpartition(f"{_SPILLS}/")
+    return f"{_SPILLS}/{name}" if folder and name and "/" not in name else ""
 
 
 def _name_of(call: str, row: Mapping[str, Any], look: Look) -> str:
