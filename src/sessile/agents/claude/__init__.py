@@ -64,6 +64,7 @@ class ClaudeCode(Agent):
             "in_conversation": report.rows_in_chain,
             "progress": report.rows_of_progress,
             "boundaries": report.boundaries,
+            **report.rows_beside,
         }
         return report.findings, rows
 
