@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Point]]:
+def points(tmp_path_factory: pytest.TempPathFactory) -> list[Point]:
     """Return every place in the record where an answer is stored, including copies in forks."""
     folder = agent_records.unpack("claude-code", tmp_path_factory.mktemp("record"))
     by_output = {sent.usage["out"]: sent for sent in agent_records.requests(folder)}
@@ -213,7 +213,10 @@ def _said(request: Request) -> list[tuple[str, list[str]]]:
     return said
 
 
-SHAPE = {"system": [_text("You are."), _text("Be brief.")], "tools": [{"name": "Bash", "input_schema": {}}]}
+SHAPE: dict[str, Any] = {
+    "system": [_text("You are."), _text("Be brief.")],
+    "tools": [{"name": "Bash", "input_schema": {}}],
+}
 FIRST = {"role": "user", "content": [_text("<wrapped>one</wrapped>")]}
 
 
@@ -461,7 +464,10 @@ def test_replaced_results_are_sent_as_replaced(tmp_path: Path) -> None:
 def test_a_task_notification_has_the_words_of_a_stored_message(tmp_path: Path) -> None:
     """The words around a notification are not in its row: they come from a stored message, or are named as a gap."""
     notified = _prompt("n1", None, "<task-notification>done</task-notification>", origin={"kind": "task-notification"})
-    message = {"role": "user", "content": [_text(_reminder("SYSTEM\n<task-notification>done</task-notification>"))]}
+    message: Json = {
+        "role": "user",
+        "content": [_text(_reminder("SYSTEM\n<task-notification>done</task-notification>"))],
+    }
     blob = {"type": "api-request-blob", "sessionId": SESSION, "hash": digest_of(message), "message": message}
     bare = _sent(tmp_path, [notified], "n1")
     assert (_said(bare)[0][1], NOTIFICATION in bare.gaps) == (["<task-notification>done</task-notification>"], True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sessile.agents.base import Agent, Expiry, Format, Place
 from sessile.core.lines import Finding
+from sessile.core.providers import Dialect, Words
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
@@ -31,6 +32,17 @@ class ClaudeCode(Agent):
     expiry = Expiry(("settings.json", "settings.local.json"), "cleanupPeriodDays", 30)
     variables = (("CLAUDE_CONFIG_DIR", "~/.claude"),)
     sub_agents = "subagents"
+    dialect = Dialect(
+        "claude",
+        gaps=(
+            "system prompt: not stored in this transcript",
+            "tools: not stored in this transcript",
+            "system block 1 (billing header): not stored by Claude Code",
+        ),
+        merge_users=True,
+        compaction=Words("", ""),  # a summary has its own introduction
+        stopped=False,
+    )
 
     @cached_property
     def format(self) -> Format:

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from sessile.agents.claude import ClaudeCode
 from sessile.agents.claude import rows as kinds
 from sessile.agents.claude.rows import OBJECT, TranscriptState, mapping_of, text_of, type_of, uuid_of
 from sessile.agents.claude.translation import SYNTHETIC, blocks_of, definition_of, lenient, rendered
@@ -49,9 +50,7 @@ Row = Mapping[str, Any]
 Block = dict[str, Any]
 Message = dict[str, Any]
 
-BILLING = "system block 1 (billing header): not stored by Claude Code"
-NO_PROMPT = "system prompt: not stored in this transcript"
-NO_TOOLS = "tools: not stored in this transcript"
+NO_PROMPT, NO_TOOLS, BILLING = ClaudeCode.dialect.gaps
 PLACEHOLDER = "placeholder for deferred tools: not stored in this transcript"
 NOTIFICATION = "words around a task notification: not stored in its row"
 
