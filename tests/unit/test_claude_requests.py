@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,24 +90,38 @@ def test_a_recorded_request_is_rebuilt_block_by_block(points: list[Point]) -> No
         assert request.gaps == [BILLING]
 
 
+def _alone(point: Point) -> set[str]:
+    """Compare a request that is made without the recorded ones; return the gaps that it needs besides the first block."""
+    sent, session, entry = point
+    request = request_at(_reader(session), entry, recorded=False)
+    assert request is not None
+    ours, theirs = _plain(request["messages"]), _plain(sent.body["messages"])
+    if NOTIFICATION in request.gaps:
+        ours, theirs = _without_notifications(ours, theirs)
+    assert ours == theirs, (sent.n, entry)
+    assert request["system"] == _plain(sent.body["system"][1:]), (sent.n, entry)
+    deferred = [tool for tool in sent.body["tools"] if tool.get("defer_loading")]
+    assert request["tools"] == _plain([tool for tool in sent.body["tools"] if tool not in deferred]), (sent.n, entry)
+    assert set(request.gaps) <= {BILLING, PLACEHOLDER, NOTIFICATION}
+    assert (PLACEHOLDER in request.gaps) == bool(deferred)
+    return set(request.gaps) - {BILLING}
+
+
 @pytest.mark.mission("N2")
 def test_rows_alone_give_the_same_request(points: list[Point]) -> None:
     """Without the recorded requests, only the placeholder of deferred tools and the words around a notification are missing."""
-    for sent, session, entry in points:
-        request = request_at(_reader(session), entry, recorded=False)
-        assert request is not None
-        ours, theirs = _plain(request["messages"]), _plain(sent.body["messages"])
-        if NOTIFICATION in request.gaps:
-            ours, theirs = _without_notifications(ours, theirs)
-        assert ours == theirs, (sent.n, entry)
-        assert request["system"] == _plain(sent.body["system"][1:]), (sent.n, entry)
-        deferred = [tool for tool in sent.body["tools"] if tool.get("defer_loading")]
-        assert request["tools"] == _plain([tool for tool in sent.body["tools"] if tool not in deferred]), (
-            sent.n,
-            entry,
-        )
-        assert set(request.gaps) <= {BILLING, PLACEHOLDER, NOTIFICATION}
-        assert (PLACEHOLDER in request.gaps) == bool(deferred)
+    for point in points:
+        _alone(point)
+
+
+@pytest.mark.peers
+def test_score_of_rows_alone(points: list[Point], capsys: pytest.CaptureFixture[str]) -> None:
+    """`make peers` prints how many requests the rows give, and with which gaps."""
+    first = {point.sent.n: point for point in reversed(points)}
+    scores = Counter(" and ".join(sorted(gap.partition(":")[0] for gap in _alone(point))) for point in first.values())
+    with capsys.disabled():
+        for gaps, count in scores.most_common():
+            print(f"\nclaude-code, made from rows alone: {count} of {len(first)} equal but for {gaps or 'nothing'}")
 
 
 def _without_notifications(ours: list[Json], theirs: list[Json]) -> tuple[list[Json], list[Json]]:

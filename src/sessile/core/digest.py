@@ -146,8 +146,8 @@ class Digest(msgspec.Struct, omit_defaults=True):
             elif kind == "image":
                 self.images += 1
         self.errors += message.get("stopReason") == "error"
-        if message.get("synthetic") is True:
-            return  # a text of the program, in place of an answer
+        if message.get("model") == "<synthetic>":
+            return  # Claude Code wrote it, in place of an answer
         provider, model = _string(message.get("provider")), _string(message.get("model"))
         name = f"{provider}/{model}" if provider and model else model or ""
         response = _string(message.get("responseId"))

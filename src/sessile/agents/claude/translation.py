@@ -14,7 +14,8 @@ Reading:
 - A compaction is a root in the file. Here it is a child of what it summarizes (`logicalParentUuid`), so nothing is cut
   off.
 - A fork of a compacted session begins with the boundary, and the preserved rows follow the summary.
-- Results have the name of their tool, from the row with the call. A text that no model wrote has no model.
+- Results have the name of their tool, from the row with the call. A text that no model wrote has no
+  provider, so that its model does not count as one.
 - Of rows with the same `message.id` only the usage of the first counts; all of them have it as `responseId`.
 - Reading never raises. `chain` decides what Claude Code itself shows at a leaf; this module is for trees, searches and
   exports.
@@ -198,8 +199,8 @@ class Rows:
         if row.isCompactSummary:
             return Known(Head("compaction", uuid, parent))
         if row.type in ("user", "assistant") and not row.isMeta:
-            model = None if row.message is None or row.message.model == SYNTHETIC else row.message.model
-            message = MessageHead(row.type, PROVIDER if model else None, model)
+            model = None if row.message is None else row.message.model
+            message = MessageHead(row.type, None if model == SYNTHETIC else PROVIDER, model)
             return Known(Head("message", uuid, parent, None, message), _MESSAGE_FLAGS[row.type])
         return Known(Head("custom", uuid, parent, f"claude.{row.type}"), CHAIN)
 
@@ -493,8 +494,7 @@ def _assistant_message(row: Mapping[str, Any]) -> Entry:
         "model": text_of(message, "model") or "unknown",
     }
     if answer["model"] == SYNTHETIC:
-        del answer["provider"], answer["model"]
-        answer["synthetic"] = True
+        del answer["provider"]
     if isinstance(message.get("id"), str):
         answer["responseId"] = message["id"]
     answer["usage"] = _usage(mapping_of(message, "usage"))
