@@ -34,7 +34,6 @@ Writing:
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -45,7 +44,7 @@ import msgspec
 from sessile.agents.base import NOTHING_TOLD, Entry, Glimpse, Known, Look
 from sessile.agents.claude.listing import LiteFile, first_prompt, session_info, starts_as_sidechain, title_of
 from sessile.agents.claude.rows import OBJECT, NewRow, lines_of, mapping_of, text_of
-from sessile.core.codec import decode
+from sessile.core.codec import decode, encode_plain
 from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TITLE, flags_of
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import iso_timestamp, parse_timestamp
@@ -392,7 +391,7 @@ def rendered(row: Mapping[str, Any]) -> list[Any]:
         return [part for part in parts if part]
     file = mapping_of(mapping_of(attachment, "content"), "file")
     if kind == "file" and isinstance(file.get("content"), str):
-        path = json.dumps({"file_path": file.get("filePath")}, ensure_ascii=False, separators=(",", ":"))
+        path = encode_plain({"file_path": file.get("filePath")}).decode("utf-8", "surrogatepass")
         first = file["startLine"] if isinstance(file.get("startLine"), int) else 1
         lines = "\n".join(f"{number}\t{line}" for number, line in enumerate(file["content"].split("\n"), first))
         return [
