@@ -18,12 +18,19 @@ from sessile.core.messages.anthropic import to_anthropic
 from sessile.core.messages.family import Message, convert_to_llm, text_block
 from sessile.core.messages.gemini import to_google
 from sessile.core.messages.openai_chat import to_openai
-from sessile.core.messages.request import Request, RequestNote, Source, is_prompt
+from sessile.core.messages.openai_responses import to_responses
+from sessile.core.messages.request import Request, RequestNote, Source, Sourced, changes_prompt, is_prompt
 from sessile.core.providers import Dialect, Resize, Words, policy_for
 
-Api = Literal["anthropic", "openai", "google"]
+Api = Literal["anthropic", "openai", "responses", "google"]
 
-APIS: dict[str, Callable[[Source], Request]] = {"anthropic": to_anthropic, "openai": to_openai, "google": to_google}
+APIS: dict[str, Callable[[Source], Request]] = {
+    "anthropic": to_anthropic,
+    "openai": to_openai,
+    "responses": to_responses,
+    "google": to_google,
+}
+_POLICIES = {"responses": policy_for(api="openai-responses")}
 
 _NAMES = (  # names of APIs in the files of agents start with these
     ("anthropic", "anthropic"),
@@ -55,20 +62,23 @@ def request_for(
         tools: The names of the existing tools; calls of others are dropped. `None` if unknown.
         resize: Makes large images smaller.
     """
-    prompts = [*context.prompts, *(message for message in context.messages if is_prompt(message))]
+    # An agent's system messages are its prompt, wherever they are. Those of other programs may be part of the conversation.
+    of_prompt = changes_prompt if dialect is None else is_prompt
+    prompts = [*context.prompts, *filter(of_prompt, context.messages)]
     messages: list[Message] = []
     sources: list[str | None] = []
     for message, source in zip(context.messages, context.sources, strict=True):
-        converted = [] if is_prompt(message) else convert_to_llm([_worded(message, dialect)])
+        converted = [] if of_prompt(message) else convert_to_llm([_worded(message, dialect)])
         messages += converted
         sources += [source] * len(converted)
     receiver = receiver_of(context, api) if receiver is None else receiver
-    policy = policy_for(api)
+    policy = _POLICIES.get(api) or policy_for(api)
     cleaned = clean(messages, policy, tools=tools, resize=resize, dialect=dialect, receiver=receiver)
     shaped = cleaned.messages if dialect is None else list(_shaped(cleaned.messages, api, dialect, receiver))
     if dialect is not None and dialect.prefix and api == "anthropic":
         prompts = [_prefixed_tools(message, dialect.prefix) for message in prompts]
-    request = APIS[api]([*prompts, *shaped])
+    origins = [None if place is None else sources[place] for place in cleaned.origins]
+    request = APIS[api](Sourced([*prompts, *shaped], [*([None] * len(prompts)), *origins]))
     request.notes += [RequestNote(sources[note.place], note.did, note.text) for note in cleaned.notes]
     request.gaps += gaps_of(context, dialect)
     return request

@@ -696,7 +696,7 @@ class _Whole:
 
     def __call__(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return the entry with these texts, or the entry itself."""
-        whole = restore(entry, self._get, lambda digest: None) if FULL in entry else entry
+        whole = restore(entry, self._get, lambda digest: None, media=False) if FULL in entry else entry
         message = whole.get("message")
         details = message.get("details") if isinstance(message, dict) else None
         name = details.get("fullOutput") if isinstance(details, dict) else None
