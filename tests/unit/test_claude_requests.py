@@ -160,7 +160,7 @@ def test_the_context_has_no_message_twice(points: list[Point]) -> None:
 
 
 def _blocks(request: Request, kind: str) -> list[Json]:
-    return [block for message in request["messages"] for block in message["content"] if block["type"] == kind]
+    return [block for message in _plain(request["messages"]) for block in message["content"] if block["type"] == kind]
 
 
 # -- made transcripts
