@@ -28,6 +28,7 @@ import agent_records
 from agent_records import Sent, strings
 from sessile import Store
 from sessile.agents.registry import AGENTS
+from sessile.core.kinds import MARKER
 from sessile.core.sending import APIS
 from sessile.next_request import next_request
 from sessile.session import Session
@@ -77,6 +78,7 @@ class Record(NamedTuple):
         asides: Requests that are not part of a conversation, such as those for a summary or a title: a name and a test.
         gaps: Which parts a gap of the request covers: the start of the gap's text, and a test of the part.
         same_ids: Whether the ids of calls must be equal; otherwise they count by the order in which they appear.
+        logged: Whether the agent records requests in rows beside the conversation, so that failed ones have entries too.
     """
 
     agent: str
@@ -84,6 +86,7 @@ class Record(NamedTuple):
     asides: Mapping[str, Callable[[Sent], bool]] = {}
     gaps: Mapping[str, Callable[[Item], bool]] = {}
     same_ids: bool = True
+    logged: bool = False
 
 
 def _by_sevens(usage: Mapping[str, Any]) -> int | None:
@@ -104,6 +107,10 @@ def _without_tools(sent: Sent) -> bool:
 
 def _no_choice(sent: Sent) -> bool:
     return bool(sent.body.get("tool_choice") == {"type": "none"})
+
+
+def _is_summarized(sent: Sent) -> bool:
+    return any(str(part.get("text")).startswith("<summary>") for part in sent.answer or ())
 
 
 def _is(*kinds: str) -> Callable[[Item], bool]:
@@ -128,11 +135,20 @@ RECORDS: dict[str, Record] = {
     "openclaw-2026.2.3-1": Record(
         "openclaw", _by_sevens, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}
     ),
-    "claude-code": Record("claude", _by_threes),
+    "claude-code": Record(
+        "claude",
+        _by_threes,
+        {
+            "summary request: not part of the conversation": _is_summarized,
+            "its session is in another home, which is not in the record": lambda sent: "new home" in sent.step,
+        },
+        {"system block 1": _is("system")},
+        logged=True,
+    ),
     "codex": Record("codex", _by_threes),
 }
 
-FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1")
+FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1", "claude-code")
 """The records whose requests must all be equal or explained."""
 
 
@@ -218,6 +234,17 @@ class Judge:
                     others.append((Point(path, body.get("id"), forked), texts[-1] if texts else ""))
         return answered, others, summaries
 
+    @cached_property
+    def _logged(self) -> list[Point]:
+        """The rows that record a request."""
+        sessions = [(path, self.session(path)) for path in self.paths]
+        rows = ((path, session, row) for path, session in sessions for row in session.iter_rows() if row.flags & MARKER)
+        return [
+            Point(path, row.id, False)
+            for path, session, row in rows
+            if session.read_row(row).get("data", {}).get("customType") == "claude.api-request"
+        ]
+
     def verdicts(self) -> list[Verdict]:
         """Return a verdict for each request, in order."""
         return [self._verdict(sent) for sent in self.sent]
@@ -237,6 +264,8 @@ class Judge:
         candidates = [point for point, text in others if text and (text in last or _blank(text) in last)][-12:]
         candidates += [point for point, text in summaries if text in whole]
         found = [self._compare(sent, point) for point in candidates]
+        if self.record.logged and all(verdict.outcome == "unexplained" for verdict in found):
+            found += [self._compare(sent, point) for point in self._logged]
         if not found:
             return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has a text of the request",))
         return min(found, key=lambda verdict: (verdict.outcome == "unexplained", len(verdict.diff)))

@@ -31,7 +31,9 @@ from sessile.storage.formats import Told
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
+    from sessile.agents.reader import ForeignReader
     from sessile.agents.writer import RowsJournal
+    from sessile.core.messages.request import Request
     from sessile.storage.base import Filesystem
 
 Entry = dict[str, Any]
@@ -113,6 +115,13 @@ class Agent:
 
     def check(self, fs: Filesystem, path: str) -> tuple[Sequence[Finding], Mapping[str, int]] | None:
         """Explain a session file: findings, and how many rows there are of each sort; `None` if there is nothing to add."""
+        return None
+
+    def request(self, reader: ForeignReader, entry_id: str, api: str | None) -> tuple[str, Request] | None:
+        """Return the request that it sent, or sends, after an entry as its own files tell it, and the API.
+
+        `None` if they do not tell it, or not for this API: the request is then made from the context, in its dialect.
+        """
         return None
 
     def is_sub_agent(self, name: str) -> bool:
