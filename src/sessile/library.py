@@ -612,11 +612,13 @@ def _search() -> ModuleType:
 def find_entry(session: SessionView, name: str) -> str:
     """Return the id of the entry whose id starts with `name`.
 
+    A row that another agent wrote beside the conversation, such as the record of a request, has to be named in full.
+
     Raises:
         Ambiguous: Several ids start with it.
         EntryNotFound: No id does.
     """
-    if session.get_entry(name) is not None:
+    if session.get_entry(name) is not None or (name.startswith("@") and any(True for _ in session.walk_up(name))):
         return name
     ids = dict.fromkeys(entry.id for entry in session.iter_entries() if entry.id.startswith(name))
     if not ids:

@@ -42,12 +42,15 @@ from sessile.core.codec import decode
 from sessile.core.digest import spoken
 from sessile.core.kinds import MARKER, flags_of
 from sessile.core.lines import Finding, Head, Line, Scanner, read_head
+from sessile.core.providers import Dialect
 from sessile.errors import Unsupported
 from sessile.storage.formats import Stored, Told
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
+    from sessile.agents.reader import ForeignReader
     from sessile.agents.writer import RowsJournal
+    from sessile.core.messages.request import Request
     from sessile.storage.base import Filesystem
 
 Entry = dict[str, Any]
@@ -84,6 +87,7 @@ class Agent:
         variables: Environment variables that move its home, each with the default.
         sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
         rendered: Whether its sessions are not rows of a file; then it has `stored`, `renders` and `render`.
+        dialect: How it writes its requests; `None` if that is unknown, so that only the provider's rules count.
     """
 
     name: str = ""
@@ -95,6 +99,7 @@ class Agent:
     variables: tuple[tuple[str, str], ...] = ()
     sub_agents: str | None = None
     rendered: bool = False
+    dialect: Dialect | None = None
 
     @property
     def format(self) -> Format | None:
@@ -181,12 +186,23 @@ class Agent:
         """Explain a session file: findings, and how many rows there are of each sort; `None` if there is nothing to add."""
         return None
 
+    def request(self, reader: ForeignReader, entry_id: str, api: str | None) -> tuple[str, Request] | None:
+        """Return the request that it sent, or sends, after an entry as its own files tell it, and the API.
+
+        `None` if they do not tell it, or not for this API: the request is then made from the context, in its dialect.
+        """
+        return None
+
     def is_sub_agent(self, name: str) -> bool:
         """Return whether a file of that name in `sub_agents` is the transcript of a sub-agent."""
         return True
 
     def describe_sub_agent(self, fs: Filesystem, path: str) -> Mapping[str, Any]:
         """Return what the agent notes of a sub-agent: agentType, description, worktreePath."""
+        return {}
+
+    def model_facts(self, fs: Filesystem, path: str, provider: str, model: str) -> Mapping[str, Any]:
+        """Return what its settings say of a model, for a session file: `input` (such as text, image), `reasoning`."""
         return {}
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from sessile.core.diagnosis import TROUBLES, Problem, problem
 from sessile.core.digest import FIRST_TEXT, shown
 from sessile.core.kinds import LABEL, LEAF_MARKER, MARKER, MARKERS, MESSAGE, STATE, TITLE
 from sessile.core.lines import MAX_LINE, Finding, Head, Item, Line, Scanner
-from sessile.errors import NotASession, storage_failure, storage_failures
+from sessile.errors import NotASession, SessileError, storage_failure, storage_failures
 from sessile.storage.base import Filesystem, Row, Stamp, Stat, stamp_of
 from sessile.storage.formats import Record
 from sessile.storage.head import Glance, starts_native
@@ -85,6 +85,7 @@ class RowReader:
         self._start = start
         self._again: Translator = known.translator()
         self._translator: Translator = known.translator(saved)
+        self._calls: dict[str, str] = {}  # the tools of calls without a result so far
 
     def scanner(self, offset: int) -> Scanner:
         """Return a scanner that splits the file into rows."""
@@ -115,9 +116,23 @@ class RowReader:
                 entry = self._format.entry(item.raw, str(head.id), head.parentId, lambda entry_id: None)
                 if head.message is not None and head.message.model is not None and "message" in entry:
                     entry["message"].setdefault("model", head.message.model)  # earlier rows named it
+                self._name_tool(entry.get("message"))
                 if flags & MARKER:
                     del entry["id"]  # a title that is not part of the conversation
                 yield item.offset, entry
+
+    def _name_tool(self, message: object) -> None:
+        """Give a result the name of its tool, which some agents store with the call only."""
+        if not isinstance(message, dict):
+            return
+        if message.get("role") == "toolResult":
+            name = self._calls.pop(str(message.get("toolCallId")), "")
+            message["toolName"] = message.get("toolName") or name
+            return
+        content = message.get("content") if message.get("role") == "assistant" else None
+        for block in content if isinstance(content, list) else ():
+            if isinstance(block, dict) and block.get("type") == "toolCall":
+                self._calls[str(block.get("id"))] = str(block.get("name") or "")
 
 
 def entries_at(known: Format, line: Line) -> Iterator[tuple[str | None, Record]]:
@@ -188,6 +203,24 @@ class ForeignReader(JournalReader):
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the file."""
         return self._chunks(0, self._stat().st_size)
+
+    def beside(self, wanted: bytes) -> ForeignReader | None:
+        """Open another session in the same folder whose file has these bytes; `None` if there is none."""
+        folder, _, own = self.path.rpartition("/")
+        with storage_failures(folder, "list the folder"):
+            names = [name for name in self._fs.names(folder) if name.endswith(".jsonl") and name != own]
+        for name in names:
+            try:
+                other = ForeignReader(self._fs, f"{folder}/{name}", self.agent)
+            except SessileError:  # not a session of this agent, or removed since
+                continue
+            before = b""
+            for piece in other.pieces():
+                if wanted in before + piece:
+                    return other
+                before = piece[-len(wanted) :]
+            other.close()
+        return None
 
     # -- the index
 

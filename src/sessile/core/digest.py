@@ -118,8 +118,8 @@ class Digest(msgspec.Struct, omit_defaults=True):
         self.heads[entry_id] = None
 
     def _add_message(self, entry: Json, message: object) -> None:
-        if not isinstance(message, dict):
-            return
+        if not isinstance(message, dict) or message.get("role") == "system":
+            return  # the system prompt is not part of the conversation
         self.last_role, self.last_status = standing_of(message)
         role = self.last_role or "unknown"
         self.roles[role] = self.roles.get(role, 0) + 1
@@ -146,6 +146,8 @@ class Digest(msgspec.Struct, omit_defaults=True):
             elif kind == "image":
                 self.images += 1
         self.errors += message.get("stopReason") == "error"
+        if message.get("model") == "<synthetic>":
+            return  # Claude Code wrote it, in place of an answer
         provider, model = _string(message.get("provider")), _string(message.get("model"))
         name = f"{provider}/{model}" if provider and model else model or ""
         response = _string(message.get("responseId"))
