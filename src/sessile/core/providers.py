@@ -76,7 +76,7 @@ class Dialect(NamedTuple):
         tool_ids: The form of the ids of calls, as in `Policy`.
         missing: The text of the result that is added for a call without one.
         bootstrap: Whether a user message is added before a conversation that starts with the model.
-        merge_users: Whether consecutive user messages are merged.
+        merge_users: Whether consecutive user messages are merged; `None` where the provider requires it.
         merge_assistants: Whether consecutive answers are merged.
         silent: Whether answers that were not delivered (NO_REPLY) are sent.
         thoughts: What becomes of thoughts of other models: dropped, a text, or a text in `<thinking>`.
@@ -91,6 +91,8 @@ class Dialect(NamedTuple):
         compaction: The words around the summary of a compaction; `None` for those of pi.
         branch: The words around the summary of a branch; `None` for those of pi.
         stopped: Whether answers that failed or were stopped are sent, as far as they have content.
+        failures: Whether a result says that its call failed.
+        empty: Whether answers without content are sent, unless they failed.
     """
 
     name: str
@@ -98,7 +100,7 @@ class Dialect(NamedTuple):
     tool_ids: ToolIds = "none"
     missing: str = MISSING
     bootstrap: bool = False
-    merge_users: bool = False
+    merge_users: bool | None = False
     merge_assistants: bool = False
     silent: bool = True
     thoughts: Thoughts = "dropped"
@@ -113,6 +115,8 @@ class Dialect(NamedTuple):
     compaction: Words | None = None
     branch: Words | None = None
     stopped: bool = True
+    failures: bool = True
+    empty: bool = False
 
     def over(self, policy: Policy) -> Policy:
         """Return the policy of a provider as this agent follows it."""
@@ -120,7 +124,7 @@ class Dialect(NamedTuple):
             tool_ids=policy.tool_ids if policy.tool_ids == "strict9" else self.tool_ids,
             synthetic=self.missing,
             bootstrap=self.bootstrap,
-            merge_users=self.merge_users,
+            merge_users=policy.merge_users if self.merge_users is None else self.merge_users,
             merge_assistants=self.merge_assistants,
         )
 
