@@ -86,6 +86,7 @@ def home(
     return Home(request.param, tmp_path, monkeypatch, capsys)
 
 
+@pytest.mark.mission("N4")
 @pytest.mark.parametrize("home", NAMES, indirect=True)
 def test_no_reading_verb_writes_into_the_home_of_another_agent(home: Home) -> None:
     """No byte and no time changes, and no file is created, whatever is read."""
@@ -98,6 +99,7 @@ def test_no_reading_verb_writes_into_the_home_of_another_agent(home: Home) -> No
     assert state(home.path) == before
 
 
+@pytest.mark.mission("N4")
 @pytest.mark.parametrize("home", RENDERED, indirect=True)
 def test_sessions_can_be_shown_exported_forked_and_resumed(home: Home) -> None:
     """By their ids, without configuration."""
@@ -113,6 +115,7 @@ def test_sessions_can_be_shown_exported_forked_and_resumed(home: Home) -> None:
         assert home.run("fork", item["id"])[0] == 0
 
 
+@pytest.mark.mission("N4")
 @pytest.mark.parametrize("home", RENDERED, indirect=True)
 def test_every_prompt_is_found(home: Home) -> None:
     """By a search for all of its words, in the session that has it."""

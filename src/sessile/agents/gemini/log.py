@@ -427,7 +427,7 @@ def _results(call: Json, output: Output) -> Iterator[Entry]:
         result |= {"details": details, "at": call.get("timestamp")}
         whole = output(call_id)
         if whole is not None and whole != details.get("resultDisplay"):
-            result["fullOutput"] = whole
+            result["wholeOutput"] = whole
         yield result
         blocks, details = [], {}
 

@@ -372,7 +372,7 @@ class _Rendering:
             "details": details,
         }
         if isinstance(metadata, Mapping) and (whole := self._whole_output(metadata.get("outputPath"))) is not None:
-            message["fullOutput"] = whole
+            message["wholeOutput"] = whole
         return self._entry("message", part_id, at, message=message)
 
     def _whole_output(self, path: object) -> str | None:
