@@ -143,6 +143,7 @@ class Kept(msgspec.Struct, omit_defaults=True):
     response: str | None = None  # the first entry of the current response
     answered: str | None = None  # its time
     ran: bool = False  # an older rollout, in which the next answer belongs to another response
+    joined: bool = False  # another file of the same session follows
     used: int | None = None  # the tokens that a `token_count` told last
 
 
@@ -190,7 +191,9 @@ class Rows:
     def _known(self, kind: str, item: Mapping[str, Any], row: Mapping[str, Any], place: str, first: bool) -> Known:
         kept = self.kept
         parent = kept.last
-        if kind == "session_meta" and _prompt(item) and (first or "history_base" in item):
+        if kind == "session_meta" and kept.joined:
+            kept.joined = False  # the same session goes on
+        elif kind == "session_meta" and _prompt(item) and (first or "history_base" in item):
             kept.last = place
             # A fork without rows of its own is not empty.
             return Known(Head("message", place, parent, None, MessageHead("system")), counted="history_base" in item)
@@ -202,7 +205,7 @@ class Rows:
         if kind == JOINT:
             to = item.get("to")
             kept.last = to if isinstance(to, str) else None
-            kept.response, kept.model = None, None
+            kept.response, kept.model, kept.joined = None, None, True
         if kind != "compacted" and kind not in ITEMS:
             known = Known(Head("custom", place, parent, LEAF_MARKER), MARKER)
             if (usage := self._usage(kind, item)) is not None and not self.is_copy(row):
@@ -271,9 +274,7 @@ def _body(row: Mapping[str, Any]) -> Entry:
     kind, item = item_in(row)
     at = parse_timestamp(row.get("timestamp"))
     if kind == "turn_context" and isinstance(model := item.get("model"), str):
-        named: Entry = {"type": "model_change", "data": dict(row)}
-        _name_model(named, None, model)
-        return named
+        return {"type": "model_change", "modelId": model, "data": dict(row)}
     if kind == "session_meta" and (prompt := _prompt(item)):
         return {"type": "message", "message": _system(prompt) | {"timestamp": at}, "data": dict(row)}
     if kind == "compacted":
@@ -292,10 +293,9 @@ def _system(prompt: str) -> Entry:
     return {"role": "system", "content": "", "sections": {PROMPT: prompt}}
 
 
-def _name_model(entry: Entry, provider: str | None, model: object) -> None:
-    named = provider or PROVIDER
+def _name_model(entry: Entry, provider: str, model: object) -> None:
     if isinstance(model, str):
-        entry |= {"provider": named, "modelId": model, "model": f"{named}/{model}"}
+        entry |= {"provider": provider, "modelId": model, "model": f"{provider}/{model}"}
 
 
 # -- what other rows tell
