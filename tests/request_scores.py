@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 import sqlite3
 import sys
 import tempfile
@@ -27,7 +28,8 @@ import agent_records
 from agent_records import Sent, strings
 from sessile import Store
 from sessile.agents.registry import AGENTS
-from sessile.core.sending import APIS, request_for
+from sessile.core.sending import APIS
+from sessile.next_request import next_request
 from sessile.session import Session
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "requests.md"
@@ -54,11 +56,13 @@ NORMAL = (
         "parameters of the call: model, stream, limits",
     ),
     Rule("`cache_control`", "marks for the provider's cache"),
-    Rule("a content that is a string", "is the same as one text part"),
+    Rule("a content that is a string", "is the same as one text part; an empty text is none"),
     Rule('`is_error: false`, `status: "completed"`, `strict: false`, `null`', "are the same as nothing"),
     Rule("`eager_input_streaming` of a tool", "a parameter of the stream"),
     Rule("the order of members in arguments and schemas", "JSON objects have no order"),
     Rule("ids of items other than calls (Responses: `id`)", "are made anew by the API"),
+    Rule("letters and digits of the system prompt and of descriptions of tools", "the records have them blanked"),
+    Rule("letters and digits of a text that was sent in one part with a reminder", "the same"),
     Rule("the system prompt in one block or in several", "is one text; blocks are marks for the cache"),
 )
 """What two requests may differ in and still count as equal. No text, call, result or image is left out."""
@@ -98,8 +102,16 @@ def _without_tools(sent: Sent) -> bool:
     return not sent.body.get("tools")
 
 
+def _no_choice(sent: Sent) -> bool:
+    return bool(sent.body.get("tool_choice") == {"type": "none"})
+
+
 def _is(*kinds: str) -> Callable[[Item], bool]:
     return lambda item: item[0] in kinds
+
+
+def _is_reminder(item: Item) -> bool:
+    return item[0] == "text" and _blank(item[1]).startswith(_blank("<system-reminder>"))
 
 
 _SUMMARY = {"summary request: not part of the conversation": _without_tools}
@@ -107,7 +119,12 @@ _SUMMARY = {"summary request: not part of the conversation": _without_tools}
 RECORDS: dict[str, Record] = {
     "pi-0.87.1": Record("pi", _by_sevens, _SUMMARY),
     "pi-0.73.1": Record("pi", _by_sevens, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}),
-    "oh-my-pi-18.2.3": Record("omp", _by_sevens, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}),
+    "oh-my-pi-18.2.3": Record(
+        "omp",
+        _by_sevens,
+        {"summary request: not part of the conversation": lambda sent: _without_tools(sent) or _no_choice(sent)},
+        {"system prompt": _is("system"), "header": _is("system"), "tools": _is("tool"), "reminder": _is_reminder},
+    ),
     "openclaw-2026.2.3-1": Record(
         "openclaw", _by_sevens, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}
     ),
@@ -115,7 +132,7 @@ RECORDS: dict[str, Record] = {
     "codex": Record("codex", _by_threes),
 }
 
-FINISHED: tuple[str, ...] = ()
+FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1")
 """The records whose requests must all be equal or explained."""
 
 
@@ -161,7 +178,7 @@ class Judge:
         self._store = Store(str(folder / "home" / ".sessile"))
         agent = AGENTS.get(self.record.agent)
         assert agent is not None
-        self._dialect = agent.dialect
+        self._agent = agent
         names = lambda path: sorted(item.name for item in Path(path).iterdir()) if Path(path).is_dir() else []  # noqa: E731
         sources = agent.sources(str(folder / "home"), {}, names)
         roots = [Path(source.sessions) for source in sources]
@@ -177,16 +194,19 @@ class Judge:
         return self._open[path]
 
     @cached_property
-    def points(self) -> tuple[dict[int, list[Point]], list[tuple[Point, str]]]:
-        """Where each request was sent, as told by the usage of its answer; and all other entries, with their last text."""
+    def points(self) -> tuple[dict[int, list[Point]], list[tuple[Point, str]], list[tuple[Point, str]]]:
+        """Where each request was sent, as told by the usage of its answer; other messages and summaries, with their text."""
         answered: dict[int, list[Point]] = {}
         others: list[tuple[Point, str]] = []
+        summaries: list[tuple[Point, str]] = []
         for path in self.paths:
             session = self.session(path)
             forked = bool(session.header.get("parentSession"))
             for entry in session.get_entries():
                 body = entry.body
                 message = body.get("message")
+                if isinstance(body.get("summary"), str):
+                    summaries.append((Point(path, body.get("id"), forked), body["summary"]))
                 if not isinstance(message, dict):
                     continue
                 usage = message.get("usage")
@@ -196,7 +216,7 @@ class Judge:
                 elif message.get("role") != "assistant":
                     texts = list(strings(message.get("content")))
                     others.append((Point(path, body.get("id"), forked), texts[-1] if texts else ""))
-        return answered, others
+        return answered, others, summaries
 
     def verdicts(self) -> list[Verdict]:
         """Return a verdict for each request, in order."""
@@ -206,17 +226,19 @@ class Judge:
         for name, test in self.record.asides.items():
             if test(sent):
                 return Verdict(sent.n, sent.step, "aside", (name,))
-        answered, others = self.points
+        answered, others, summaries = self.points
         if points := answered.get(sent.n):
             # A fork has copies of the answers before it: the session that it was made from sent the request.
             point = min(points, key=lambda point: point.forked)
             return self._compare(sent, point)
-        # An answer that failed or was stopped tells no usage: the request was sent after an entry with its last text.
-        last = _last_text(sent)
-        candidates = [point for point, text in others if text and text in last][-12:]
+        # An answer that failed or was stopped tells no usage: the request was sent after an entry whose text it has.
+        sequence = sent.body.get("messages") or sent.body.get("input") or sent.body["contents"]
+        last, whole = "\n".join(strings(sequence[-1])), "\n".join(strings(sequence))
+        candidates = [point for point, text in others if text and (text in last or _blank(text) in last)][-12:]
+        candidates += [point for point, text in summaries if text in whole]
         found = [self._compare(sent, point) for point in candidates]
         if not found:
-            return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has the last text of the request",))
+            return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has a text of the request",))
         return min(found, key=lambda verdict: (verdict.outcome == "unexplained", len(verdict.diff)))
 
     def _compare(self, sent: Sent, point: Point) -> Verdict:
@@ -224,34 +246,50 @@ class Judge:
         if api not in APIS:
             return Verdict(sent.n, sent.step, "unexplained", diff=(f"requests to the API {api} are not made yet",))
         session = self.session(point.path)
-        context = session.context(point.entry)
-        request = request_for(context, api, self._dialect)  # type: ignore[arg-type]
-        ours = items(request, api, self.record.same_ids)
+        _, request = next_request(session, api, at=point.entry, agent=self._agent, fs=self._store.fs)
+        ours = items(_cut(request, set(_CUT.findall(json.dumps(sent.body)))), api, self.record.same_ids)
         theirs = items(sent.body, api, self.record.same_ids)
+        ours = _blanked_alike(ours, theirs)
         where = f"{Path(point.path).name}#{point.entry}"
         if ours == theirs:
             return Verdict(sent.n, sent.step, "equal", point=where)
-        missing, added = differences(theirs, ours)
-        names = [self._gap(item, request.gaps) for item in missing]
-        explained = not added and all(names) and not _reordered(theirs, ours, missing)
-        if explained:
-            return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(filter(None, names))), point=where)
-        return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(theirs, ours)), where)
+        missing, _ = differences(theirs, ours)
+        prompt = "\n\n".join(item[1] for item in missing if item[0] == "system")
+        explained = {item: gap for item in missing if (gap := self._gap(item, prompt, request.gaps, sent.body))}
+        left = _without(theirs, explained, missing)
+        if left != ours:
+            return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
+        return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(explained.values())), point=where)
 
-    def _gap(self, item: Item, named: Iterable[str]) -> str | None:
+    def _gap(self, item: Item, prompt: str, named: Iterable[str], body: Body) -> str | None:
         """Return the gap that explains a missing part: the request names it, and no file has its text."""
         for start, covers in self.record.gaps.items():
-            name = next((name for name in named if name.startswith(start)), None)
-            if name is not None and covers(item) and not any(self.home.has(text) for text in item[1:]):
+            if not covers(item) or not any(name.startswith(start) for name in named):
+                continue
+            texts = [prompt] if item[0] == "system" else texts_of(item, body)
+            if not any(self.home.has(text) for text in texts):
                 return start
         return None
 
 
-def _last_text(sent: Sent) -> str:
-    for member in ("messages", "input", "contents"):
-        if sent.body.get(member):
-            return "\n".join(strings(sent.body[member][-1]))
-    return ""
+def texts_of(item: Item, body: Body) -> list[str]:
+    """Return the texts of a part that must not be in any file for it to count as not stored."""
+    if item[0] == "tool":
+        tools = [tool.get("function") or tool for tool in body["tools"]]
+        return [str(tool["description"]) for tool in tools if tool.get("name") == item[1] and tool.get("description")]
+    return list(item[1:])
+
+
+def _without(theirs: list[Item], explained: Mapping[Item, str], missing: list[Item]) -> list[Item]:
+    """Return the agent's parts without the explained ones, as often as they are missing."""
+    left = []
+    gone = Counter(item for item in missing if item in explained)
+    for item in theirs:
+        if gone[item]:
+            gone[item] -= 1
+        else:
+            left.append(item)
+    return left
 
 
 # -- requests as a flat list of parts
@@ -268,10 +306,13 @@ def items(body: Mapping[str, Any], api: str, same_ids: bool = True) -> list[Item
     """Return the parts of a request in order: system prompt, tools, and each message with its parts."""
     found = list(_FLAT[api](body))
     system = "\n\n".join(item[1] for item in found if item[0] == "system")
-    rest = [item for item in found if item[0] != "system"]
+    prompt = [("system", text) for text in _blank(system).split("\n\n") if text.strip()]
+    rest = [item for item in found if item[0] != "system" and item != ("text", "")]
+    rest = [part for item in rest for part in _apart(item)]
     if not same_ids:
         rest = _numbered(rest)
-    return [("system", system), *rest] if system else rest
+    rest = [(item[0], item[1], _blank(item[2])) if item[0] == "tool" else item for item in rest]
+    return [*prompt, *rest]
 
 
 def _numbered(found: list[Item]) -> list[Item]:
@@ -302,6 +343,55 @@ def _image(mime: object, data: object) -> Item:
     return ("image", str(mime), f"{len(text)}:{hashlib.sha256(text.encode()).hexdigest()[:12]}")
 
 
+_CUT = re.compile(r"<<cut: (\d+) characters, sha256 ([0-9a-f]+)>>")
+
+
+_REMINDER = re.compile(re.escape("<xxxxxx-xxxxxxxx>") + ".*?" + re.escape("</xxxxxx-xxxxxxxx>\n"), re.DOTALL)
+
+
+def _apart(item: Item) -> list[Item]:
+    """Return a reminder and the text that it was put before as two parts."""
+    found = _REMINDER.match(_blank(item[1])) if item[0] == "text" else None
+    if found is None or found.end() == len(item[1]):
+        return [item]
+    return [("text", item[1][: found.end() - 1]), ("text", item[1][found.end() :])]
+
+
+def _blanked_alike(ours: list[Item], theirs: list[Item]) -> list[Item]:
+    """Blank the texts that the record has blanked, because they were sent together with prose of the program."""
+    known = set(theirs)
+    return [
+        blank if item[0] == "text" and item not in known and (blank := ("text", _blank(item[1]))) in known else item
+        for item in ours
+    ]
+
+
+def _cut(value: Any, known: set[tuple[str, str]]) -> Any:
+    """Cut the long strings of our request as those of the record are, of which it has the ends, the length and the hash."""
+    if isinstance(value, dict):
+        return {name: _cut(item, known) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_cut(item, known) for item in value]
+    if not isinstance(value, str) or len(value) < _LONG or str(len(value)) not in {length for length, _ in known}:
+        return value
+    digest = hashlib.sha256(value.encode()).hexdigest()
+    if (str(len(value)), digest) not in known:
+        return value
+    return f"{value[:1500]}<<cut: {len(value)} characters, sha256 {digest}>>{value[-500:]}"
+
+
+_BLANKED = {
+    ord(c): "X" if c.isupper() else "x" if c.isalpha() else "9"
+    for c in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+}
+
+
+def _blank(text: str) -> str:
+    """Blank letters and digits, as the record does in the prose of programs."""
+    return text.translate(_BLANKED)
+
+
+_LONG = 3000  # characters; shorter strings are whole in the records
 _MARKS = ("cache_control", "eager_input_streaming")
 
 
@@ -462,11 +552,6 @@ def differences(theirs: list[Item], ours: list[Item]) -> tuple[list[Item], list[
     return missing, added
 
 
-def _reordered(theirs: list[Item], ours: list[Item], missing: list[Item]) -> bool:
-    """Return whether our parts are not those of the agent without the missing ones."""
-    return Counter(theirs) - Counter(missing) != Counter(ours)
-
-
 def readable(theirs: list[Item], ours: list[Item]) -> Iterator[str]:
     """Yield the differences, `-` only the agent's and `+` only ours."""
     matcher = difflib.SequenceMatcher(None, theirs, ours, autojunk=False)
@@ -499,10 +584,9 @@ def _short(item: Item) -> str:
 class Home:
     """Every text in an agent's files: as it is there, in JSON strings, in databases, and unpacked."""
 
-    SHORTEST = 60  # characters of a line that is looked for by itself
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._known: dict[str, bool] = {}
 
     @cached_property
     def texts(self) -> str:
@@ -513,11 +597,17 @@ class Home:
                 found += self._of(path.read_bytes(), path)
         return "\0".join(found)
 
+    @cached_property
+    def blanked(self) -> str:
+        """The same with letters and digits blanked, because the requests of the record are."""
+        return _blank(self.texts)
+
     def has(self, text: str) -> bool:
-        """Return whether a text, or one of its longer lines, is in any file."""
-        lines = [line.strip() for line in text.split("\n")]
-        long = [line for line in lines if len(line) >= self.SHORTEST]
-        return any(line in self.texts for line in (long or [text.strip()]) if line)
+        """Return whether a text is in any file, or each of its paragraphs, also with letters and digits blanked."""
+        if text not in self._known:
+            paragraphs = [_blank(part.strip()) for part in text.split("\n\n") if part.strip()]
+            self._known[text] = text.strip() in self.texts or all(part in self.blanked for part in paragraphs)
+        return self._known[text]
 
     def _of(self, data: bytes, path: Path | None = None) -> Iterator[str]:
         if data.startswith(b"\x28\xb5\x2f\xfd"):

@@ -135,6 +135,10 @@ class Agent:
         """Return what the agent notes of a sub-agent: agentType, description, worktreePath."""
         return {}
 
+    def model_facts(self, fs: Filesystem, path: str, provider: str, model: str) -> Mapping[str, Any]:
+        """Return what its settings say of a model, for a session file: `input` (such as text, image), `reasoning`."""
+        return {}
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 

@@ -23,6 +23,7 @@ import msgspec
 
 from sessile.core.kinds import BOUNDARY, Json, State, fold, kind_of, remote_compaction
 from sessile.core.lines import Finding
+from sessile.core.messages.request import replayed
 
 Message = dict[str, Any]
 
@@ -53,6 +54,7 @@ class SessionContext(msgspec.Struct):
         selected_mcp_tool_names: The selected MCP tools; `None` if there was no selection.
         active_context: The active context of the agent: `contextName`, `tenant` and `namespace`.
         findings: Problems on the path, such as a missing parent.
+        prompts: System messages from before the oldest message, where they were read too.
 
     Example:
         ```python
@@ -72,6 +74,17 @@ class SessionContext(msgspec.Struct):
     selected_mcp_tool_names: list[str] | None = None
     active_context: dict[str, Any] | None = None
     findings: tuple[Finding, ...] = ()
+    prompts: list[Message] = []
+
+    @property
+    def system(self) -> str:
+        """The system prompt; empty if the session has none."""
+        return "\n\n".join(replayed([*self.prompts, *self.messages])[0])
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The definitions of the tools: `name`, `description`, `parameters`; empty if the session has none."""
+        return replayed([*self.prompts, *self.messages])[1]
 
     @classmethod
     def at(cls, state: State, live: Live, findings: Iterable[Finding] = ()) -> SessionContext:

@@ -70,8 +70,8 @@ def _anthropic_blocks(content: object) -> list[Message]:
         kind = block.get("type")
         if kind == "text" and block.get("text"):
             blocks.append(text_block(block["text"]))
-        elif kind == "thinking" and block.get("thinkingSignature"):
-            signed = {"thinking": block.get("thinking", ""), "signature": block["thinkingSignature"]}
+        elif kind == "thinking" and (block.get("thinkingSignature") or block.get("unsigned")):
+            signed = {"thinking": block.get("thinking", ""), "signature": block.get("thinkingSignature") or ""}
             blocks.append({"type": "thinking", **signed})
         elif kind == "redactedThinking":
             blocks.append({"type": "redacted_thinking", "data": block.get("data")})

@@ -9,6 +9,9 @@ from typing import Any
 from sessile.core.messages.family import Message, blocks_of, convert_to_llm, joined_text, sendable, text_block
 from sessile.core.messages.request import Request, Source, given
 
+REASONING = ("reasoning_content", "reasoning", "reasoning_text")
+"""Members in which servers send thoughts. The family stores the name of the member as the signature of the thought."""
+
 
 def to_openai(source: Source) -> Request:
     """Convert a context for the OpenAI chat API.
@@ -65,6 +68,10 @@ def _openai_assistant(content: object) -> Message:
         if block.get("type") == "toolCall"
     ]
     answer: Message = {"role": "assistant", "content": joined_text(blocks) or None}
+    for block in blocks:
+        if block.get("type") == "thinking" and block.get("thinkingSignature") in REASONING:
+            member = block["thinkingSignature"]
+            answer[member] = f"{answer.get(member, '')}{block.get('thinking', '')}"
     return answer | {"tool_calls": calls} if calls else answer
 
 
