@@ -55,6 +55,11 @@ def request_for(
         tools: The names of the existing tools; calls of others are dropped. `None` if unknown.
         resize: Makes large images smaller.
     """
+    if dialect is not None and dialect.replay is not None:
+        whole = [*context.prompts, *context.messages]
+        made: Request | None = dialect.replay(api, whole, [*[None] * len(context.prompts), *context.sources])
+        if made is not None:
+            return made
     prompts = [*context.prompts, *(message for message in context.messages if is_prompt(message))]
     messages: list[Message] = []
     sources: list[str | None] = []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sessile.agents.base import NO_RELATIVES, Agent, Format, Related, Stretch
 from sessile.core.codec import decode
 from sessile.core.lines import Finding
+from sessile.core.providers import ABORTED, Dialect
 from sessile.storage.formats import Told
 from sessile.storage.layout import Source, is_segment
 
@@ -29,17 +30,26 @@ class Codex(Agent):
     variables = (("CODEX_HOME", "~/.codex"),)
 
     @cached_property
+    def _reading(self) -> ModuleType:
+        from sessile.agents.codex import rollout  # most listings read no rollout
+
+        return rollout
+
+    @cached_property
     def format(self) -> Format:
         """How rollouts are read."""
-        from sessile.agents.codex.rollout import Codex as Rollout
-
-        return Rollout()
+        known: Format = self._reading.Codex()
+        return known
 
     @cached_property
     def _threads(self) -> ModuleType:
-        from sessile.agents.codex import threads  # most sessions are in one file
+        module: ModuleType = self._reading.threads
+        return module
 
-        return threads
+    @cached_property
+    def dialect(self) -> Dialect:  # type: ignore[override]
+        """How it writes its requests."""
+        return Dialect(self.name, missing=ABORTED, replay=self._reading.replay)
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return the folders of current and archived sessions."""

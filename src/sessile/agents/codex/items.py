@@ -22,6 +22,7 @@ from sessile.agents.base import Entry
 from sessile.core.codec import decode, encode_plain
 
 API = "responses"
+KEPT = "codex"  # where a message keeps its item
 API_NAME = "openai-responses"  # as answers name it
 PROMPT = "base_instructions"  # the section of the system prompt
 
@@ -110,7 +111,7 @@ def message_of(item: Mapping[str, Any], at: int | None = None) -> Entry:
         message = _note(item)
     if at is not None:
         message["timestamp"] = at
-    return message | {"extra": {API: _sent(item)}}
+    return message | {"extra": {KEPT: _sent(item)}}
 
 
 def _sections(item: Mapping[str, Any]) -> Entry:
@@ -168,7 +169,7 @@ def _frame(part: object) -> object:
 
 def item_of(message: Mapping[str, Any]) -> Entry | None:
     """Return the item that a message was made from, with the content that the message has now; `None` if it has none."""
-    kept = object_of(message.get("extra")).get(API)
+    kept = object_of(message.get("extra")).get(KEPT)
     if not isinstance(kept, dict) or not isinstance(kept.get("type"), str):
         return None
     content = message.get("content")

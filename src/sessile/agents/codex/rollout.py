@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from sessile.agents.base import NOTHING_TOLD, Entry, Glimpse, Known, Look, Near, placed, row_of
+from sessile.agents.codex import threads
 from sessile.agents.codex.items import (
     CALLS,
     ITEMS,
@@ -38,11 +39,14 @@ from sessile.agents.codex.items import (
     summary_in,
     tool_of,
 )
+from sessile.agents.codex.replay import replay
 from sessile.agents.codex.threads import JOINT
 from sessile.core.kinds import LEAF_MARKER, MARKER
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import parse_timestamp
 from sessile.storage.formats import Told
+
+__all__ = ["Codex", "replay", "threads"]
 
 NAME = "codex"
 PROVIDER = "openai"  # if a rollout names none
