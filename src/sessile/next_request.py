@@ -8,7 +8,7 @@ settings about what the model accepts. Without an agent the request has the smal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from sessile.core.kinds import BOUNDARY, CHAIN, MESSAGE, STATE
 from sessile.core.sending import APIS, last_api, receiver_of, request_for
 from sessile.errors import Invalid
 from sessile.storage.base import NATIVE, Filesystem
+from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
     from sessile.core.messages.family import Message
@@ -31,16 +32,27 @@ if TYPE_CHECKING:
 DEFAULT_API = "anthropic"
 
 
-def agent_of(session: SessionView, source: Callable[[str], str | None] | None = None) -> Agent | None:
+def agent_of(session: SessionView, sources: Iterable[Source] = ()) -> Agent | None:
     """Return the agent that a session belongs to; `None` for our own sessions.
 
-    Files of the pi family are in our format, so their folder tells the agent: `source` looks up the folder of a path.
+    Files of the pi family are in our format, so their folder tells the agent: one of `sources`, or the usual one.
     """
     if session.format != NATIVE:
         return AGENTS.get(session.format)
-    name = None if source is None else source(session.path)
-    found = None if name is None else AGENTS.get(name)
-    return found or next((agent for agent in AGENTS if _is_below(session.path, agent)), None)
+    path = session.path
+    name = next((source.agent for source in sources if path.startswith(f"{source.sessions}/")), None)
+    if name is not None:
+        return AGENTS.get(name)
+    return next((agent for agent in AGENTS if _is_below(path, agent)), None)
+
+
+def agent_named(name: str) -> Agent:
+    """Return the agent with that name, if it is known how it writes its requests."""
+    found = AGENTS.get(name)
+    if found is None or found.dialect is None:
+        known = ", ".join(agent.name for agent in AGENTS if agent.dialect is not None)
+        raise Invalid(f"agent {name!r}: use one of {known}")
+    return found
 
 
 def _is_below(path: str, agent: Agent) -> bool:
@@ -49,8 +61,20 @@ def _is_below(path: str, agent: Agent) -> bool:
     return agent.format is None and any(f"/{folder}/" in path for folder in folders if folder.startswith("."))
 
 
+def context_for(
+    session: SessionView, agent: Agent | None, at: str | None = None, *, bridge: bool = False
+) -> SessionContext:
+    """Return the context at an entry, or at the leaf; with an agent, as whole as its sessions need it."""
+    if agent is not None or session.format != NATIVE:
+        return whole_context(session, at, bridge=bridge)
+    return session.context(bridge=bridge) if at is None else session.context(at, bridge=bridge)
+
+
 def whole_context(session: SessionView, at: str | None = None, *, bridge: bool = False) -> SessionContext:
-    """Return the context with the system prompt and the tools that were set before its live part."""
+    """Return the context with the system prompt and the tools that were set before its oldest message.
+
+    That reads the whole path, which our own sessions do not need: their compactions repeat the system prompt.
+    """
     context = session.context(bridge=bridge) if at is None else session.context(at, bridge=bridge)
     earlier = list(_earlier(session, at, bridge, frozenset(context.sources)))
     return replace(context, prompts=earlier[::-1]) if earlier else context
@@ -95,7 +119,7 @@ def next_request(
         resize: Makes large images smaller.
         fs: Where the agent's settings are read; `None` to do without them.
     """
-    context = whole_context(session, at, bridge=bridge)
+    context = context_for(session, agent, at, bridge=bridge)
     api = last_api(context.messages) or DEFAULT_API if api is None else api
     if api not in APIS:
         raise Invalid(f"API {api!r}: use one of {', '.join(APIS)}")

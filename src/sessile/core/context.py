@@ -129,8 +129,8 @@ class Live:
             elif summary is not None:
                 self._push(summary(compaction), compaction)
         for entry in kept:
-            # The system message of a compaction replaces those that it kept.
-            if not (isinstance(system, dict) and _role(entry) == "system"):
+            # The system message of a compaction stands for those that it kept; without one, pi writes a new one later.
+            if _role(entry) != "system":
                 self.add(entry)
         for entry in after:
             self.add(entry)
@@ -173,11 +173,19 @@ def _role(entry: Json) -> object:
     return message.get("role") if isinstance(message, Mapping) else None
 
 
+# An edit removes these, but does not change them: they have no content, or none that is a message's.
+_UNCHANGED = ("system", "compactionSummary", "branchSummary", "bashExecution", "pythonExecution", "fileMention")
+
+
 def edited_message(message: Message, replacement: object) -> Message | None:
     """Return a message after a `context_edit`; `None` if the edit removes it."""
     if not isinstance(replacement, Mapping):
         return None
-    content = replacement.get("content")
+    if message.get("role") in _UNCHANGED:
+        return message
+    if "content" not in replacement:
+        return {name: value for name, value in message.items() if name != "content"}
+    content = replacement["content"]
     if isinstance(content, str) and message.get("role") in ("assistant", "toolResult"):
         content = [{"type": "text", "text": content}]
     return {**message, "content": content}

@@ -18,7 +18,7 @@ from sessile.core.messages.anthropic import to_anthropic
 from sessile.core.messages.family import Message, convert_to_llm, text_block
 from sessile.core.messages.gemini import to_google
 from sessile.core.messages.openai_chat import to_openai
-from sessile.core.messages.request import Request, RequestNote, Source, is_prompt, replayed
+from sessile.core.messages.request import Request, RequestNote, Source, is_prompt
 from sessile.core.providers import Dialect, Resize, Words, policy_for
 
 Api = Literal["anthropic", "openai", "google"]
@@ -75,14 +75,15 @@ def request_for(
         prompts = [_prefixed_tools(message, dialect.prefix) for message in prompts]
     request = APIS[api]([*prompts, *shaped])
     request.notes += [RequestNote(sources[note.place], note.did, note.text) for note in cleaned.notes]
-    request.gaps += [] if dialect is None else _gaps(dialect, prompts)
+    request.gaps += gaps_of(context, dialect)
     return request
 
 
-def _gaps(dialect: Dialect, prompts: Iterable[Message]) -> list[str]:
-    """Return what the agent sends but does not store, without what this session has."""
-    system, tools = replayed(prompts)
-    known = {"system prompt": bool(system), "tools": bool(tools)}
+def gaps_of(context: SessionContext, dialect: Dialect | None) -> list[str]:
+    """Return what an agent sends but does not store, without what this session has."""
+    if dialect is None:
+        return []
+    known = {"system prompt": bool(context.system), "tools": bool(context.tools)}
     return [gap for gap in dialect.gaps if not known.get(gap.partition(":")[0])]
 
 

@@ -97,3 +97,19 @@ def replayed(messages: Iterable[Message]) -> tuple[list[str], list[Tool]]:
             tools.pop(name, None)
     whole = "\n\n".join(text for text in sections.values() if text)
     return [*texts, whole] if whole else texts, list(tools.values())
+
+
+def folded(messages: Iterable[Message]) -> Message | None:
+    """Return one system message that stands for several, for a compaction to carry; `None` if there is none."""
+    prompts = [message for message in messages if is_prompt(message)]
+    if len(prompts) < 2:
+        return prompts[0] if prompts else None
+    sections: dict[str, Any] = {}
+    for message in prompts:
+        named = message.get("sections")
+        sections |= named if isinstance(named, Mapping) else {}
+    bare = [{name: value for name, value in message.items() if name != "sections"} for message in prompts]
+    texts, tools = replayed(bare)
+    whole: Message = {"role": "system", "content": "\n\n".join(texts)}
+    whole["sections"] = {name: text for name, text in sections.items() if isinstance(text, str)}
+    return whole | {"toolsAdded": tools, "timestamp": prompts[-1].get("timestamp")}
