@@ -160,7 +160,7 @@ RECORDS: dict[str, Record] = {
     ),
 }
 
-FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1")
+FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1", "codex")
 """The records whose requests must all be equal or explained."""
 
 

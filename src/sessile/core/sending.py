@@ -20,10 +20,24 @@ from sessile.core.messages.gemini import to_google
 from sessile.core.messages.openai_chat import to_openai
 from sessile.core.messages.request import Request, RequestNote, Source, is_prompt
 from sessile.core.providers import Dialect, Resize, Words, policy_for
+from sessile.errors import Unsupported
 
-Api = Literal["anthropic", "openai", "google"]
+Api = Literal["anthropic", "openai", "responses", "google"]
 
-APIS: dict[str, Callable[[Source], Request]] = {"anthropic": to_anthropic, "openai": to_openai, "google": to_google}
+
+def to_responses(source: Source) -> Request:
+    """Refuse: only the agent that has stored items of the Responses API can send them again."""
+    raise Unsupported(
+        "a request to the OpenAI Responses API", hint="use --as codex for a session of Codex, or another --provider"
+    )
+
+
+APIS: dict[str, Callable[[Source], Request]] = {
+    "anthropic": to_anthropic,
+    "openai": to_openai,
+    "responses": to_responses,
+    "google": to_google,
+}
 
 _NAMES = (  # names of APIs in the files of agents start with these
     ("anthropic", "anthropic"),
