@@ -157,6 +157,7 @@ class ForeignReader(JournalReader):
         self._second: ForeignReader | None = None
         self._origin = 0  # where the rows of the session's own file start; those before it come from other files
         self._memory: dict[str, Any] = {}
+        self._complete = self.format.complete if isinstance(self.format, Completing) else None
         super().__init__(fs, path, index_path=None if is_packed(path) else index_path)
 
     def _open(self) -> None:
@@ -344,8 +345,8 @@ class ForeignReader(JournalReader):
     def _entry(self, raw: bytes, row: Row, look: Look, index: RowIndex | None = None) -> Entry:
         """Return a row as an entry; a row outside of the conversation is a marker that keeps its content."""
         entry = self.format.entry(raw, row.id, row.parent_id, look)
-        if isinstance(self.format, Completing) and not row.flags & MARKER:
-            self.format.complete(entry, raw, _Around(self, row, index))
+        if self._complete is not None and not row.flags & MARKER:
+            self._complete(entry, raw, _Around(self, row, index))
         if not row.flags & MARKER or row.flags & TITLE or entry.get("customType") in MARKERS:
             return entry
         base: Entry = {name: entry[name] for name in ("id", "parentId", "timestamp") if name in entry}
