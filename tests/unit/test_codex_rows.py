@@ -87,6 +87,7 @@ def test_a_response_has_its_usage_once_and_every_row_its_model(tmp_path: Path) -
         assert thought["usage"] == {"input": 6, "cacheRead": 4, "output": 2, "totalTokens": 12}
         assert "usage" not in call and last["usage"]["totalTokens"] == 22
         assert {(each["provider"], each["model"]) for each in (thought, call, last)} == {("acme", "gpt-x")}
+        assert json.loads(thought["content"][0]["thinkingSignature"])["encrypted_content"] == "sealed"
         assert [each["responseId"] for each in (thought, call, last)] == ["resp_1", "resp_1", "resp_2"]
 
 

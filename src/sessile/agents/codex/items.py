@@ -145,7 +145,9 @@ def _sent(item: Mapping[str, Any]) -> Entry:
     for name in ("content", "output"):
         if isinstance(kept.get(name), list) and kind != "reasoning":
             kept[name] = [_frame(part) for part in kept[name]]
-    if kind in OUTPUTS and isinstance(kept.get("output"), str) and _decoded_output(kept["output"]) is None:
+    if kind == "reasoning" and _is_sealed(item):
+        kept = {"type": kind}
+    elif kind in OUTPUTS and isinstance(kept.get("output"), str) and _decoded_output(kept["output"]) is None:
         kept["output"] = None
     elif kind == "custom_tool_call" and isinstance(kept.get("input"), str):
         del kept["input"]
@@ -154,6 +156,11 @@ def _sent(item: Mapping[str, Any]) -> Entry:
     elif kind == "message" and isinstance(kept.get("content"), str):
         kept["content"] = None
     return kept
+
+
+def _is_sealed(item: Mapping[str, Any]) -> bool:
+    sealed = item.get("encrypted_content")
+    return isinstance(sealed, str) and bool(sealed)
 
 
 def _frame(part: object) -> object:
@@ -176,6 +183,10 @@ def item_of(message: Mapping[str, Any]) -> Entry | None:
     parts: list[Any] = content if isinstance(content, list) else []
     item = dict(kept)
     kind = item["type"]
+    if kind == "reasoning" and len(item) == 1:
+        signature = parts[0].get("thinkingSignature") if parts and isinstance(parts[0], dict) else None
+        whole = _decoded(signature) if isinstance(signature, str) else None
+        return whole if isinstance(whole, dict) and whole.get("type") == kind else None
     if message.get("role") == "system" and kind == "message":
         parts = [{"type": "text", "text": text} for text in object_of(message.get("sections")).values()]
     for name in ("content", "output"):
@@ -274,9 +285,9 @@ def _answer(kind: object, item: Mapping[str, Any]) -> list[Entry]:
     if kind == "reasoning":
         text = "\n\n".join(filter(None, (joined("\n\n", item.get(name)) for name in ("summary", "content"))))
         thought: Entry = {"type": "thinking", "thinking": text}
-        if isinstance(sealed := item.get("encrypted_content"), str) and sealed:
-            thought["encrypted"] = sealed
-        if not text:
+        if _is_sealed(item):  # the API accepts the item as a whole, so it is the signature of the thought
+            thought["thinkingSignature"] = _text({name: value for name, value in item.items() if name != PASSED})
+        elif not text:
             thought["redacted"] = True
         return [thought]
     call: Entry = {"type": "toolCall", "id": call_of(item), "name": tool_of(item)}
