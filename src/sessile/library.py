@@ -371,7 +371,8 @@ class Library:
             rows = [row for row in rows if not self.store.layout.keeps(row.path)] or rows
             rows = [row for row in rows if not row.draft] or rows
             if len(rows) > 1:  # the last file of a session whose agent starts a new one after a rewind
-                rows = self._catalog.list(Filter(id_prefix=name, hide=("unreadable", "imported"))).rows or rows
+                shown = self._catalog.list(Filter(id_prefix=name, hide=("unreadable", "imported"))).rows
+                rows = [row for row in rows if row.number in {each.number for each in shown}] or rows
         return rows
 
     def _by_title(self, name: str) -> Sequence[SessionRow]:

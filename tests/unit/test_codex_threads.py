@@ -79,6 +79,14 @@ def texts(session: Session) -> list[str]:
     return [part["text"] for message in messages for part in message["content"] if message["role"] != "system"]
 
 
+def said_in(session: Session, entry_id: str) -> str:
+    """Return the text of an entry."""
+    entry = session.get_entry(entry_id)
+    assert entry is not None
+    text: str = entry["message"]["content"][0]["text"]
+    return text
+
+
 @pytest.mark.mission("N4")
 def test_a_fork_continues_its_parent_up_to_the_point_where_it_was_made(home: Path) -> None:
     """What the parent said before the fork is in the context, what it said later is not; forks of forks too."""
@@ -114,7 +122,7 @@ def test_a_fork_is_counted_and_searched_without_the_rows_of_its_parent(home: Pat
         (hit,) = library.search("zebra", fields=["text"]).hits
     assert hit.entry_id is not None
     with opened(home, fork) as session:
-        assert session.get_entry(hit.entry_id)["message"]["content"][0]["text"] == "other zebra"
+        assert said_in(session, hit.entry_id) == "other zebra"
 
 
 def test_a_fork_without_its_parent_shows_its_own_rows_and_a_finding(home: Path) -> None:
@@ -187,7 +195,7 @@ def test_a_rewound_session_is_listed_found_and_counted_once(home: Path) -> None:
         assert hit.path == str(new.path) and hit.entry_id is not None
         assert len(library.usage().sessions) == 1
     with opened(home, new) as session:
-        assert session.get_entry(hit.entry_id)["message"]["content"][0]["text"] == "two aardvark"
+        assert said_in(session, hit.entry_id) == "two aardvark"
 
 
 def test_a_session_that_was_rewound_twice_is_one(home: Path) -> None:
@@ -279,7 +287,12 @@ def test_the_copied_history_of_a_sub_agent_is_read_but_not_counted(home: Path) -
     parent = Rollout(home, ROOT, ROOT)
     parent.turn("one", "first")
     spawned = {"subagent": {"thread_spawn": {"parent_thread_id": ROOT}}}
-    known = {"source": spawned, "agent_nickname": "Ada", "agent_path": "/root/count", "parent_thread_id": ROOT}
+    known: dict[str, Any] = {
+        "source": spawned,
+        "agent_nickname": "Ada",
+        "agent_path": "/root/count",
+        "parent_thread_id": ROOT,
+    }
     child = Rollout(home, FORK, FORK, subagent_history_start_ordinal=6, **known)
     child.row("session_meta", {"id": ROOT, "base_instructions": {"text": "another"}})
     child.turn("one", "first")
