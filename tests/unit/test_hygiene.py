@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from builders import Json, assistant, user
-from sessile.core.hygiene import BOOTSTRAP, EMPTY, INTER_SESSION, SEE_BELOW, Cleaned, clean
-from sessile.core.providers import ABORTED, ATTACHED, DEFAULT, MISSING, TABLE, policy_for
+from sessile.core.hygiene import BOOTSTRAP, EMPTY, INTER_SESSION, Cleaned, clean
+from sessile.core.messages.family import ATTACHED, SEE_BELOW
+from sessile.core.providers import ABORTED, DEFAULT, MISSING, TABLE, policy_for
 
 pytestmark = pytest.mark.mission("Y6")
 

@@ -165,7 +165,7 @@ class Preparation(Generic[S]):
         A compaction hides the system messages that it keeps, as well as those that it summarizes.
         """
         earlier = self._path.previous_instructions
-        later = filter(is_prompt, self._path.messages(0, len(self._path) - 1))
+        later = self._path.messages(0, len(self._path) - 1)
         return folded(later if earlier is None else (earlier, *later))
 
     def history(self) -> Iterator[Message]:

@@ -23,7 +23,7 @@ import msgspec
 
 from sessile.core.kinds import BOUNDARY, Json, State, fold, kind_of, remote_compaction
 from sessile.core.lines import Finding
-from sessile.core.messages.request import replayed
+from sessile.core.messages.request import given
 
 Message = dict[str, Any]
 
@@ -43,7 +43,7 @@ class SessionContext(msgspec.Struct):
     """What the model sees at one leaf.
 
     Attributes:
-        messages: The messages, oldest first. `convert_to_llm`, `to_anthropic`, `to_openai` and `to_google` translate them.
+        messages: The messages, oldest first. `to_anthropic`, `to_openai`, `to_responses` and `to_google` translate them.
         sources: The id of the entry of each message; `None` for a message that no entry has, such as a summary.
         thinking_level: The thinking level, such as "off" or "high".
         models: The model ("provider/model") for each role; "default" is the usual one.
@@ -79,12 +79,12 @@ class SessionContext(msgspec.Struct):
     @property
     def system(self) -> str:
         """The system prompt; empty if the session has none."""
-        return "\n\n".join(replayed([*self.prompts, *self.messages])[0])
+        return "\n\n".join(given([*self.prompts, *self.messages]).system)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
         """The definitions of the tools: `name`, `description`, `parameters`; empty if the session has none."""
-        return replayed([*self.prompts, *self.messages])[1]
+        return given([*self.prompts, *self.messages]).tools
 
     @classmethod
     def at(cls, state: State, live: Live, findings: Iterable[Finding] = ()) -> SessionContext:
@@ -228,7 +228,7 @@ def build_session_context(
 
     Example:
         ```python
-        context = build_session_context([entry.body for entry in session.get_entries()])
+        context = build_session_context(session.get_entries())
         ```
     """
     entries = [entry for entry in entries if entry.get("type") != "session"]

@@ -48,8 +48,8 @@ from typing import Any, Literal, NamedTuple
 
 from sessile.core.codec import decode
 from sessile.core.ids import sha1
+from sessile.core.messages.family import ATTACHED, SEE_BELOW
 from sessile.core.providers import (
-    ATTACHED,
     DEFAULT,
     LIMITS,
     Dialect,
@@ -176,7 +176,7 @@ def clean(
         # Providers that accept images in results do not accept them in failed ones.
         pieces = images_after_results(pieces, notes, of_failures=policy.results)
     elif not policy.results:
-        pieces = images_after_results(pieces, notes, words=dialect.attached)
+        pieces = images_after_results(pieces, notes, words=dialect.attached or ATTACHED)
     if policy.bootstrap:
         pieces = bootstrap(pieces, notes)
     if policy.merge_assistants:
@@ -198,11 +198,11 @@ INTER_SESSION = "[Inter-session message]"
 SILENT = "NO_REPLY"  # an answer that was not delivered
 
 _BLOCKS = {
-    "user": ("text", "image"),
+    "user": ("text", "image", "document", "audio", "other"),
     "system": ("text",),
     "developer": ("text",),
-    "assistant": ("text", "thinking", "redactedThinking", "toolCall"),
-    "toolResult": ("text", "image"),
+    "assistant": ("text", "thinking", "redactedThinking", "toolCall", "audio", "other"),
+    "toolResult": ("text", "image", "document", "audio", "other"),
 }
 _CALLS = ("toolCall", "toolUse", "functionCall")
 _ARGUMENTS = ("arguments", "input", "args")
@@ -324,7 +324,11 @@ class _Cleaning:
             "thinking": self._thought,
             "redactedThinking": self._sealed,
             "toolCall": self._call,
-        }[kind](block)
+        }.get(kind, self._as_it_is)(block)
+
+    def _as_it_is(self, block: Message) -> Message:
+        """Return a block that the conversion to the API takes, turns into text or leaves out with a note of its own."""
+        return block
 
     def _text(self, block: Message) -> Message | None:
         text = block.get("text")
@@ -339,6 +343,8 @@ class _Cleaning:
         return self._without_signatures(block)
 
     def _image(self, block: Message) -> Message:
+        if not block.get("data") and (block.get("url") or block.get("fileId")):
+            return block  # the provider fetches it
         name = self._piece.message.get("toolName")
         label = name if isinstance(name, str) and name else self._piece.role
         dialect = self._care.dialect
@@ -356,6 +362,8 @@ class _Cleaning:
         signature = next((value for name in _THOUGHT_SIGNATURES if (value := block.get(name))), None)
         if self._care.dialect is not None:
             return self._thought_of_agent(block, signature, self._care.dialect)
+        if self._signatures == "openai" and isinstance(block.get("encrypted"), str) and block["encrypted"]:
+            return block
         if not _takes(self._signatures, signature) or not isinstance(block.get("thinking", ""), str):
             self._note("dropped", "a thought without a signature that this API accepts")
             return None
@@ -369,7 +377,7 @@ class _Cleaning:
     def _thought_of_agent(self, block: Message, signature: Any, dialect: Dialect) -> Message | None:
         """Return a thought as an agent sends it: back to its own model, otherwise as a text."""
         text = block.get("thinking")
-        if self._own and signature:
+        if self._own and (signature or block.get("encrypted")):
             if block.get("redacted"):
                 return self._sealed({"type": "redactedThinking", "data": signature})
             return block
@@ -378,7 +386,7 @@ class _Cleaning:
                 return block
             if self._care.receiver.thinks:
                 self._note("changed", "a thought of another model lost its signature")
-                return {"type": "thinking", "thinking": text, "thinkingSignature": "", "unsigned": True}
+                return {"type": "thinking", "thinking": text, "thinkingSignature": "", "extra": {"anthropic": {}}}
         if dialect.thoughts == "dropped" or not isinstance(text, str) or not text.strip():
             self._note("dropped", "a thought of another model")
             return None
@@ -482,7 +490,7 @@ def _takes(signatures: Signatures, signature: Any) -> bool:
     if not isinstance(signature, str) or not signature or signatures == "none":
         return False
     if signatures == "openai":
-        return "rs_" in signature  # a reasoning item, stored whole
+        return "rs_" in signature or '"type":"reasoning"' in signature  # a reasoning item, stored whole
     return _BASE64.fullmatch(signature) is not None
 
 
@@ -696,7 +704,6 @@ def _hash(text: str, digits: int) -> str:
 # -- turns
 
 BOOTSTRAP = "(session bootstrap)"
-SEE_BELOW = "(see the images below)"
 
 _LATER = ("usage", "stopReason", "errorMessage")
 _ORIGIN = ("provider", "api", "model")  # the origin of the signatures; a merged message may have none

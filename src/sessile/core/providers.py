@@ -44,7 +44,6 @@ Thoughts = Literal["dropped", "text", "tagged"]
 
 MISSING = "[The result of this tool call is missing: it was interrupted or never recorded.]"
 ABORTED = "aborted"  # sent by OpenAI's own agent for a call that was stopped
-ATTACHED = "Images from the tool results above:"
 
 
 class Policy(NamedTuple):
@@ -106,7 +105,7 @@ class Dialect(NamedTuple):
     silent: bool = True
     thoughts: Thoughts = "dropped"
     shared_thoughts: bool = False
-    attached: str = ATTACHED
+    attached: str | None = None
     no_image: str | None = None
     no_tool_image: str | None = None
     joined_results: bool = False

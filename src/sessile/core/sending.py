@@ -18,19 +18,11 @@ from sessile.core.messages.anthropic import to_anthropic
 from sessile.core.messages.family import Message, convert_to_llm, text_block
 from sessile.core.messages.gemini import to_google
 from sessile.core.messages.openai_chat import to_openai
-from sessile.core.messages.request import Request, RequestNote, Source, is_prompt
+from sessile.core.messages.openai_responses import to_responses
+from sessile.core.messages.request import Request, RequestNote, Source, Sourced, changes_prompt, is_prompt
 from sessile.core.providers import Dialect, Resize, Words, policy_for
-from sessile.errors import Unsupported
 
 Api = Literal["anthropic", "openai", "responses", "google"]
-
-
-def to_responses(source: Source) -> Request:
-    """Refuse: only the agent that has stored items of the Responses API can send them again."""
-    raise Unsupported(
-        "a request to the OpenAI Responses API", hint="use --as codex for a session of Codex, or another --provider"
-    )
-
 
 APIS: dict[str, Callable[[Source], Request]] = {
     "anthropic": to_anthropic,
@@ -38,6 +30,7 @@ APIS: dict[str, Callable[[Source], Request]] = {
     "responses": to_responses,
     "google": to_google,
 }
+_POLICIES = {"responses": policy_for(api="openai-responses")}
 
 _NAMES = (  # names of APIs in the files of agents start with these
     ("anthropic", "anthropic"),
@@ -74,20 +67,23 @@ def request_for(
         made: Request | None = dialect.replay(api, whole, [*[None] * len(context.prompts), *context.sources])
         if made is not None:
             return made
-    prompts = [*context.prompts, *(message for message in context.messages if is_prompt(message))]
+    # An agent's system messages are its prompt, wherever they are. Those of other programs may be part of the conversation.
+    of_prompt = changes_prompt if dialect is None else is_prompt
+    prompts = [*context.prompts, *filter(of_prompt, context.messages)]
     messages: list[Message] = []
     sources: list[str | None] = []
     for message, source in zip(context.messages, context.sources, strict=True):
-        converted = [] if is_prompt(message) else convert_to_llm([_worded(message, dialect)])
+        converted = [] if of_prompt(message) else convert_to_llm([_worded(message, dialect)])
         messages += converted
         sources += [source] * len(converted)
     receiver = receiver_of(context, api) if receiver is None else receiver
-    policy = policy_for(api)
+    policy = _POLICIES.get(api) or policy_for(api)
     cleaned = clean(messages, policy, tools=tools, resize=resize, dialect=dialect, receiver=receiver)
     shaped = cleaned.messages if dialect is None else list(_shaped(cleaned.messages, api, dialect, receiver))
     if dialect is not None and dialect.prefix and api == "anthropic":
         prompts = [_prefixed_tools(message, dialect.prefix) for message in prompts]
-    request = APIS[api]([*prompts, *shaped])
+    origins = [None if place is None else sources[place] for place in cleaned.origins]
+    request = APIS[api](Sourced([*prompts, *shaped], [*([None] * len(prompts)), *origins]))
     request.notes += [RequestNote(sources[note.place], note.did, note.text) for note in cleaned.notes]
     request.gaps += gaps_of(context, dialect)
     return request

@@ -317,6 +317,8 @@ def _summary(name: str, entry: Json) -> Shown:
         parts = (*parts, Data("short summary", short))
     if entry.get("details"):
         parts = (*parts, Data("details", entry["details"]))
+    if isinstance(prompt := entry.get("systemMessage"), dict):
+        parts = (*parts, *_prompt(prompt).parts)
     return _content("summary", _line(short or text), parts, name=name)
 
 
