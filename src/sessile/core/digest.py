@@ -83,6 +83,9 @@ class Digest(msgspec.Struct, omit_defaults=True):
         if kind == "session_info" and "id" not in entry:  # a row of another agent, outside its conversation
             self.named, self.name = True, name_in(entry)
             return
+        if kind == "usage" and "id" not in entry:  # the same, with the usage of the answer before it
+            self._add_usage(entry)
+            return
         self.entries += 1
         self._place(entry)
         flags = kind_of(kind).flags
@@ -156,6 +159,12 @@ class Digest(msgspec.Struct, omit_defaults=True):
             return
         self.last_response = response
         self.spending.add_answer(name, quarter_of(entry, message), message.get("usage"), tools)
+
+    def _add_usage(self, entry: Json) -> None:
+        provider, model = _string(entry.get("provider")), _string(entry.get("model"))
+        name = f"{provider}/{model}" if provider and model else model or ""
+        answered = self.last_response is not None and entry.get("responseId") == self.last_response
+        self.spending.add_usage(name, quarter_of(entry, entry), entry.get("usage"), answered=answered)
 
     def counts(self) -> Counts:
         """Return the current counts."""

@@ -233,6 +233,14 @@ class Spending(msgspec.Struct, omit_defaults=True):
         for tool in tools:
             _used(self.tools, tool, quarter).calls += 1
 
+    def add_usage(self, model: str, quarter: str, usage: object, *, answered: bool) -> None:
+        """Count the usage of an answer; it is that of an answer that was counted before, unless it had no content."""
+        spent = self.answers.setdefault(model, {}).setdefault(quarter, Spent())
+        spent.add(usage, 0)
+        if answered:
+            spent.answers -= 1
+            spent.unpriced -= 1
+
     def add_failure(self, tool: str, quarter: str) -> None:
         """Count a failed tool call."""
         _used(self.tools, tool, quarter).failures += 1
