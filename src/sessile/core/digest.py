@@ -19,10 +19,11 @@ import msgspec
 
 from sessile.core.kinds import LABEL, MARKERS, MESSAGE, TITLE, fold_label, kind_of
 from sessile.core.text import clean_name, without_surrogates
-from sessile.core.usage import Spending, quarter_of
+from sessile.core.usage import Spending, identity_of, is_answer, model_of, quarter_of
 
 Json = Mapping[str, Any]
 
+_REMEMBERED = 64  # calls and answers that later rows may belong to
 FIRST_TEXT = 240  # characters: more than any listing shows
 _SHELLS = {"bashExecution": "bash", "pythonExecution": "python"}  # what a user runs, by role
 
@@ -71,7 +72,8 @@ class Digest(msgspec.Struct, omit_defaults=True):
     first_text: str | None = None
     last_role: str | None = None
     last_status: str | None = None
-    last_response: str | None = None  # an answer may be split over rows that each repeat its usage
+    responses: dict[str, tuple[str, str, int]] = {}  # the last ones: an answer may be stored in several rows
+    calls: dict[str, str] = {}  # the tools of the last calls: many agents name the tool only there
     translator: Any = None  # state of the translator of another agent's rows
 
     def add(self, entry: Json) -> None:
@@ -130,7 +132,8 @@ class Digest(msgspec.Struct, omit_defaults=True):
         self.images += _images(content)
         if role == "toolResult":
             if message.get("isError") is True:
-                self.spending.add_failure(_string(message.get("toolName")) or "", quarter_of(entry, message))
+                tool = tool_of(message, self.calls) or ""
+                self.spending.add_failure(tool, quarter_of(entry, message), identity_of(entry, message))
         elif role == "user":
             if self.first_text is None:
                 self.first_text = spoken(content) or None
@@ -142,18 +145,26 @@ class Digest(msgspec.Struct, omit_defaults=True):
         for block in _blocks(content):
             kind = _kind(block)
             if kind == "toolCall":
-                tools.append(_string(block.get("name")) or "")
+                name = _string(block.get("name")) or ""
+                tools.append(name)
+                self.calls[str(block.get("id"))] = name
             elif kind == "image":
                 self.images += 1
         self.errors += message.get("stopReason") == "error"
-        provider, model = _string(message.get("provider")), _string(message.get("model"))
-        name = f"{provider}/{model}" if provider and model else model or ""
-        response = _string(message.get("responseId"))
-        if response is not None and response == self.last_response:
-            self.spending.add_calls(name, quarter_of(entry, message), tools)
+        _forget(self.calls)
+        if not is_answer(message) and not tools:
             return
-        self.last_response = response
-        self.spending.add_answer(name, quarter_of(entry, message), message.get("usage"), tools)
+        model, quarter, usage = model_of(message) or "", quarter_of(entry, message), message.get("usage")
+        response = _string(message.get("responseId"))
+        if response is not None and response in self.responses:
+            model, quarter, identity = self.responses[response]
+            self.spending.add_row(model, quarter, usage, tools, identity)
+            return
+        identity = identity_of(entry, message)
+        self.spending.add_answer(model, quarter, usage, tools, identity)
+        if response is not None:
+            self.responses[response] = (model, quarter, identity)
+            _forget(self.responses)
 
     def counts(self) -> Counts:
         """Return the current counts."""
@@ -188,6 +199,17 @@ def standing_of(message: Json) -> tuple[str | None, str | None]:
     if role == "toolResult":
         return role, "error" if message.get("isError") is True else "ok"
     return role, _string(message.get("stopReason"))
+
+
+def tool_of(result: Json, calls: Mapping[str, str]) -> str | None:
+    """Return the tool that a result is from; `calls` are the tools of earlier calls by the ids of the calls."""
+    return _string(result.get("toolName")) or calls.get(str(result.get("toolCallId"))) or None
+
+
+def _forget(known: dict[str, Any]) -> None:
+    """Keep only the latest values."""
+    while len(known) > _REMEMBERED:
+        del known[next(iter(known))]
 
 
 def name_in(entry: Json) -> str | None:

@@ -8,7 +8,8 @@ Rules:
   table cannot attribute (tokens by tool, failures by model) is `None` too.
 - A session counts once in a row and once in the total, which is the same in every table.
 - A quarter-hour belongs to the day in which it starts.
-- Answers copied by a fork are in both sessions and counted in both.
+- An answer that several of the sessions contain, because one is a fork of another, counts once: in the session that was changed
+  least recently. Its failed tool calls do, too.
 """
 
 from __future__ import annotations
@@ -198,8 +199,10 @@ def _table(
     shell: dict[str, _Sum] = {}
     total = _Sum()
     undated = 0
-    for number, session in enumerate(usage.sessions):
+    seen: set[int] = set()
+    for number, session in reversed(list(enumerate(usage.sessions))):
         spending = decode_spending(session.spending)
+        spending.leave_out(seen)
         for cell in (*_cells(spending.answers), *_cells(spending.tools)):
             if _is_in(usage, cell.quarter):
                 total.add(number, cell.amount)
@@ -219,7 +222,13 @@ def _table(
 def _cells(table: Mapping[str, Mapping[str, Spent]] | Mapping[str, Mapping[str, Used]]) -> Iterator[_Cell]:
     for name, quarters in table.items():
         for quarter, amount in quarters.items():
-            yield _Cell(name, quarter, amount)
+            if _is_used(amount):
+                yield _Cell(name, quarter, amount)
+
+
+def _is_used(amount: Spent | Used) -> bool:
+    """Return whether anything is left of an amount without the copies."""
+    return bool(amount.calls or (amount.answers if isinstance(amount, Spent) else amount.failures))
 
 
 def _is_in(usage: Usage, quarter: str) -> bool:
