@@ -345,7 +345,7 @@ def _head(app: App, session: Session) -> OutlineHead:
             digest.add(entry)
         counts = digest.counts()
     return OutlineHead(
-        title=session.title,
+        title=session.shown_title,
         id=session.id,
         project=session.cwd,
         source=app.library.agent_of(session.path) or "file",

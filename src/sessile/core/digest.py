@@ -24,6 +24,7 @@ from sessile.core.usage import Spending, identity_of, is_answer, model_of, quart
 Json = Mapping[str, Any]
 
 _REMEMBERED = 64  # calls and answers that later rows may belong to
+NO_TITLE = "(no title)"
 FIRST_TEXT = 240  # characters: more than any listing shows
 _SHELLS = {"bashExecution": "bash", "pythonExecution": "python"}  # what a user runs, by role
 
@@ -225,6 +226,11 @@ def shown(value: object) -> str | None:
     if value.isprintable() and "  " not in value:  # the usual case; controls and surrogates are not printable
         return value.strip() or None
     return clean_name(without_surrogates(value)) or None
+
+
+def title_of(title: object, first_text: object) -> str:
+    """Return the title of a session as it is shown everywhere: its title, else its first prompt, else `NO_TITLE`."""
+    return shown(title) or shown(first_text) or NO_TITLE
 
 
 def spoken(content: object) -> str:

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sessile.core.digest import NO_TITLE
 from sessile.core.kinds import MARKER, MARKERS
 from sessile.core.tokens import reported
 from sessile.core.tools import touched
@@ -91,7 +92,7 @@ class _Page:
     # -- around the entries
 
     def head(self) -> str:
-        title = escape_line(self._transcript.title or f"Session {self._transcript.id}")
+        title = escape_line(self._transcript.title or NO_TITLE)
         policy = content_security_policy(export_script(), asset("style.css"))
         return (
             f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -102,7 +103,7 @@ class _Page:
         )
 
     def top(self) -> str:
-        title = self._transcript.title or "Untitled session"
+        title = self._transcript.title or NO_TITLE
         facts = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in self._facts())
         notes = "".join(f"<li>{note}</li>" for note in self._notes())
         note_list = f'<ul class="notes">{notes}</ul>\n' if notes else ""
