@@ -158,10 +158,10 @@ def test_rows_of_one_answer_are_one_answer() -> None:
     """Rows with one response id count once, with the largest numbers, also if a row of another answer is between."""
     partial = USAGE | {"output": 1, "totalTokens": 14, "cost": None}
     rows = (
-        answer(partial, "read", responseId="one"),
-        answer(USAGE, responseId="two"),
-        answer(USAGE, "bash", responseId="one"),
-        answer(None, responseId="one"),
+        answer(partial, "read", responseId="msg_0123456789_one"),
+        answer(USAGE, responseId="msg_0123456789_two"),
+        answer(USAGE, "bash", responseId="msg_0123456789_one"),
+        answer(None, responseId="msg_0123456789_one"),
     )
     assert spending_of(*rows).total() == Spent(2, 2, 20, 10, 4, 2, 36, 0.5, 0)
 

@@ -118,7 +118,7 @@ def test_a_range_holds_its_beginning_and_not_its_end() -> None:
     assert (table.total.answers, table.total.calls, table.rows[0].calls, table.shell) == (2, 2, 2, [])
     assert by_tool(Usage([session(spending)], since=begin + 1)).shell[0].calls == 1
     assert by_session(Usage([session(spending)], until=begin)) == Table(
-        [], StatRow("total", 0, 0, unpriced=0, calls=0, failures=0), [], 0
+        [], StatRow("total", 0, 0, unpriced=0, calls=0, failures=0, listed=0), [], 0
     )
 
 
@@ -138,7 +138,7 @@ def test_a_row_holds_all_that_is_known() -> None:
     """Tokens of every kind, cost, calls and failures."""
     spending = answers_at("2026-02-16T10:00", "2026-02-16T11:00")
     spending.add_failure("read", quarter("2026-02-16T11:00"))
-    wanted = StatRow("2026-02-16", 1, 2, 20, 10, 4, 2, 36, 0.5, 0, 2, 1)
+    wanted = StatRow("2026-02-16", 1, 2, 20, 10, 4, 2, 36, 0.5, 0, 2, 1, listed=0)
     table = daily(Usage([session(spending)]), UTC)
     assert table.rows == [wanted]
     assert table.total == wanted._replace(name="total")

@@ -338,9 +338,8 @@ def _described(row: Any) -> dict[str, Any]:
 
 def _head(app: App, session: Session) -> OutlineHead:
     entries = session.count_entries()
-    counts = None
+    counts, digest = None, Digest()
     if entries <= _COUNT_LIMIT:
-        digest = Digest()
         for entry in session.iter_entries():
             digest.add(entry)
         counts = digest.counts()
@@ -352,7 +351,8 @@ def _head(app: App, session: Session) -> OutlineHead:
         entries=entries,
         branches=counts.branches if counts else len(session.get_heads()),
         cost=counts.cost if counts else None,
-        unpriced=counts.unpriced if counts else 0,
+        unpriced=digest.spending.unpriced() if counts else {},
+        listed=digest.spending.total().listed if counts else 0,
     )
 
 
@@ -399,4 +399,4 @@ def _side_name(letter: str, named: Named) -> str:
 
 
 def _totals(side: Side) -> dict[str, Any]:
-    return {name: value for name, value in side._asdict().items() if name != "turns"}
+    return {**side._asdict(), "turns": [turn._asdict() for turn in side.turns]}

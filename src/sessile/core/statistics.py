@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from sessile.core.usage import QUARTER, UNDATED, Spent, Used, decode_spending
+from sessile.core.usage import QUARTER, UNDATED, Answered, Spent, Used, decode_spending
 
 UNKNOWN = "unknown"
 TOTAL = "total"
@@ -63,6 +63,7 @@ class StatRow(NamedTuple):
     calls: int | None = None
     failures: int | None = None
     title: str | None = None  # title of the session of the row
+    listed: int | None = None  # answers whose cost is by the price table
 
 
 class Table(NamedTuple):
@@ -110,6 +111,12 @@ def by_model(usage: Usage) -> Table:
         return cell.name or UNKNOWN if isinstance(cell.amount, Spent) else None
 
     return _table(usage, name_of, _model_row, _by_cost)
+
+
+def unpriced(usage: Usage) -> dict[str, int]:
+    """Return the number of answers without a known price, by model, most first."""
+    rows = sorted(by_model(usage).rows, key=lambda row: (-(row.unpriced or 0), row.name))
+    return {row.name: row.unpriced for row in rows if row.unpriced}
 
 
 def by_project(usage: Usage) -> Table:
@@ -199,7 +206,7 @@ def _table(
     shell: dict[str, _Sum] = {}
     total = _Sum()
     undated = 0
-    seen: set[int] = set()
+    seen: dict[int, Answered | None] = {}
     for number, session in reversed(list(enumerate(usage.sessions))):
         spending = decode_spending(session.spending)
         spending.leave_out(seen)
@@ -228,7 +235,9 @@ def _cells(table: Mapping[str, Mapping[str, Spent]] | Mapping[str, Mapping[str, 
 
 def _is_used(amount: Spent | Used) -> bool:
     """Return whether anything is left of an amount without the copies."""
-    return bool(amount.calls or (amount.answers if isinstance(amount, Spent) else amount.failures))
+    if isinstance(amount, Spent):
+        return bool(amount.answers or amount.calls or amount.total)
+    return bool(amount.calls or amount.failures)
 
 
 def _is_in(usage: Usage, quarter: str) -> bool:
@@ -258,6 +267,7 @@ def _row(name: str, of: _Sum) -> StatRow:
         unpriced=spent.unpriced,
         calls=of.used.calls,
         failures=of.used.failures,
+        listed=spent.listed,
     )
 
 

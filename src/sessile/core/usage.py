@@ -145,18 +145,21 @@ def model_of(holder: Json) -> str | None:
     return f"{provider}/{model}" if isinstance(provider, str) and provider else model
 
 
+def stored_cost(usage: Json) -> float | None:
+    """Return the cost that the agent stored, or `None`."""
+    price = usage.get("cost")
+    cost = _number(price.get("total") if isinstance(price, Mapping) else price)
+    # Agents of the pi family write 0 for a model without a price, so 0 counts only if nothing was used.
+    return cost if cost or (cost is not None and not any(usage.get(name) for name in _TOKENS)) else None
+
+
 def cost_of(usage: object, model: str, quarter: str | None = None) -> float | None:
     """Return the cost of an answer in dollars: what the agent stored, else by the price table; `None` is unknown."""
     if not isinstance(usage, Mapping):
         return None
-    get = usage.get
-    price = get("cost")
-    cost = _number(price.get("total") if isinstance(price, Mapping) else price)
-    # Agents of the pi family write 0 for a model without a price, so 0 counts only if nothing was used.
-    if cost or (cost is not None and not any(get(name) for name in _TOKENS)):
+    cost = stored_cost(usage)
+    if cost is not None or not model:
         return cost
-    if not model:
-        return None
     from sessile.core.prices import price as listed_price  # the table is large, and most agents store the cost
 
     return listed_price(model, usage, int(quarter) * QUARTER if quarter and quarter != UNDATED else None)
@@ -166,6 +169,7 @@ def cost_of(usage: object, model: str, quarter: str | None = None) -> float | No
 
 QUARTER = 15 * 60 * 1000  # milliseconds; offsets of time zones are multiples of it
 UNDATED = "undated"
+_UNIQUE = 16  # characters of a name that occurs once
 _LATEST = 253_370_764_800_000  # in the year 9999, where every time zone can still compute a date
 _ISO_LENGTH, _MINUTE = len("2026-01-01T00:00:00.000Z"), len("2026-01-01T00:00:")
 _TOKENS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
@@ -182,6 +186,7 @@ class Answered(msgspec.Struct, array_like=True):
     cache_write: int | None = None
     total: int | None = None
     cost: float | None = None
+    listed: bool = False  # the cost is by the price table, not from the agent
 
     def take(self, usage: object, model: str, quarter: str) -> None:
         """Take the usage that a row reports: the larger number of each, because early rows report what was known by then."""
@@ -193,9 +198,10 @@ class Answered(msgspec.Struct, array_like=True):
         self.cache_read = _larger(self.cache_read, get("cacheRead"))
         self.cache_write = _larger(self.cache_write, get("cacheWrite"))
         self.total = _larger(self.total, get("totalTokens"))
-        cost = cost_of(usage, model, quarter)
+        stored = stored_cost(usage)
+        cost = cost_of(usage, model, quarter) if stored is None else stored
         if cost is not None and (self.cost is None or cost > self.cost):
-            self.cost = cost
+            self.cost, self.listed = cost, stored is None
 
 
 class Spent(msgspec.Struct, array_like=True):
@@ -210,6 +216,7 @@ class Spent(msgspec.Struct, array_like=True):
     total: int | None = None
     cost: float | None = None
     unpriced: int = 0  # answers without a known cost
+    listed: int = 0  # answers whose cost is by the price table
     each: list[Answered] = []
 
     def add(self, answer: Answered, sign: int = 1) -> None:
@@ -221,6 +228,7 @@ class Spent(msgspec.Struct, array_like=True):
         self.cache_read = _sum(self.cache_read, answer.cache_read, sign)
         self.cache_write = _sum(self.cache_write, answer.cache_write, sign)
         self.total = _sum(self.total, answer.total, sign)
+        self.listed += sign * answer.listed
         if answer.cost is None:
             self.unpriced += sign
         else:
@@ -238,6 +246,7 @@ class Spent(msgspec.Struct, array_like=True):
         if other.cost is not None:
             self.cost = (self.cost or 0.0) + other.cost
         self.unpriced += other.unpriced
+        self.listed += other.listed
 
 
 class Used(msgspec.Struct, array_like=True):
@@ -290,18 +299,29 @@ class Spending(msgspec.Struct, omit_defaults=True):
         if identity:
             used.failed.append(identity)
 
-    def leave_out(self, seen: set[int]) -> None:
-        """Do not count the answers and failures in `seen`, and add the others to it."""
+    def leave_out(self, seen: dict[int, Answered | None]) -> None:
+        """Do not count the answers and failures in `seen`, and add the others to it.
+
+        If a copy knows more than the one that was counted, as Claude Code empties the usage of some, the difference is counted.
+        """
+        found: dict[int, Answered | None] = {}
         for quarters in self.answers.values():
             for quarter, spent in quarters.items():
-                for answer in [each for each in spent.each if each.id in seen]:
-                    spent.add(answer, -1)
+                for answer in spent.each:
+                    known = seen.get(answer.id)
+                    if known is None:
+                        found[answer.id] = answer
+                        continue
+                    more = (answer.total or 0) > (known.total or 0)
+                    spent.add(known if more else answer, -1)
+                    spent.calls += len(known.tools) - len(answer.tools) if more else 0
+                    found[answer.id] = answer if more else known
                     for tool in answer.tools:
                         _used(self.tools, tool, quarter).calls -= 1
         for used in (used for quarters in self.tools.values() for used in quarters.values()):
             used.failures -= sum(failure in seen for failure in used.failed)
-        seen.update(each.id for quarters in self.answers.values() for spent in quarters.values() for each in spent.each)
-        seen.update(each for quarters in self.tools.values() for used in quarters.values() for each in used.failed)
+            found.update((failure, None) for failure in used.failed)
+        seen.update(found)
 
     def add_run(self, shell: str, quarter: str, failed: bool) -> None:
         """Count a command that the user ran."""
@@ -316,6 +336,11 @@ class Spending(msgspec.Struct, omit_defaults=True):
             for spent in quarters.values():
                 total.merge(spent)
         return total
+
+    def unpriced(self) -> dict[str, int]:
+        """Return the number of answers without a known cost, by model; "" is unknown."""
+        sums = {model: sum(spent.unpriced for spent in quarters.values()) for model, quarters in self.answers.items()}
+        return {model: count for model, count in sums.items() if count}
 
     def models(self) -> dict[str, int]:
         """Return the number of answers of each known model."""
@@ -342,12 +367,12 @@ def is_answer(message: Json) -> bool:
 def identity_of(entry: Json, message: Json) -> int:
     """Return the identity of a message, which is the same in every copy that a fork makes; 0 if it has none.
 
-    It is the provider's name of the answer with its usage, because some servers give all answers one name; otherwise the id and
+    It is the name that the provider gave, unless it is so short that a server may give it to all answers; otherwise the id and
     time of the entry.
     """
-    response, usage = message.get("responseId"), message.get("usage")
-    if isinstance(response, str) and response and isinstance(usage, Mapping):
-        text = f"{response} {usage.get('input')} {usage.get('output')}"
+    response = message.get("responseId")
+    if isinstance(response, str) and len(response) >= _UNIQUE:
+        text = response
     elif isinstance(entry_id := entry.get("id"), str) and isinstance(at := entry.get("timestamp"), str):
         text = f"{entry_id} {at} {message.get('toolCallId')}"
     else:

@@ -69,6 +69,8 @@ class Side(NamedTuple):
     files_edited: tuple[str, ...]
     answer: str | None  # the last one, in full
     turns: tuple[Turn, ...]
+    unpriced_models: Mapping[str, int]  # answers without a known price
+    listed: int  # answers that are priced by the table
 
 
 class Comparison(NamedTuple):
@@ -143,6 +145,8 @@ def _side(entries: Sequence[Json]) -> Side:
         tokens=counts.total_tokens,
         cost=counts.cost,
         unpriced=counts.unpriced,
+        unpriced_models=digest.spending.unpriced(),
+        listed=digest.spending.total().listed,
         duration=_duration(entries),
         calls={tool: calls for tool, calls in used.items() if calls},
         failures=failures,  # of tools, of commands of the user, and of answers
@@ -341,7 +345,7 @@ _MEASURES = (
     _Measure("entries", lambda side: side.entries, _whole),
     _Measure("prompts", lambda side: side.prompts, _whole),
     _Measure("tokens", lambda side: side.tokens, lambda number: amount(int(number))),
-    _Measure("cost", lambda side: side.cost, money, lambda side: price(side.cost, side.unpriced)),
+    _Measure("cost", lambda side: side.cost, money, lambda side: price(side.cost, side.unpriced_models, side.listed)),
     _Measure("duration", lambda side: side.duration, lambda number: duration(int(number))),
     _Measure("tool calls", lambda side: sum(side.calls.values()), _whole),
     _Measure("failures", lambda side: side.failures, _whole),

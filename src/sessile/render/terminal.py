@@ -356,7 +356,8 @@ class OutlineHead(NamedTuple):
     entries: int
     branches: int
     cost: float | None
-    unpriced: int = 0
+    unpriced: Mapping[str, int] = {}  # answers by model
+    listed: int = 0  # answers that are priced by the table
 
 
 def outline_lines(
@@ -395,7 +396,7 @@ def _head(head: OutlineHead, full: bool) -> Line:
         Span(visible_line(head.source)),
         Span(many(head.entries, "entry")),
         Span(many(head.branches, "branch", "branches")),
-        Span(price(head.cost, head.unpriced) if has_cost else ""),
+        Span(price(head.cost, head.unpriced, head.listed) if has_cost else ""),
     )
     known = [fact for fact in facts if fact.text]
     return line(*(piece for fact in known for piece in (Span("  "), fact)))[1:]
