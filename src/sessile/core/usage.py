@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -145,6 +146,13 @@ def model_of(holder: Json) -> str | None:
     return f"{provider}/{model}" if isinstance(provider, str) and provider else model
 
 
+def price_list() -> ModuleType:
+    """Return the module `core.prices`."""
+    from sessile.core import prices  # the table is large, and most agents store the cost
+
+    return prices
+
+
 def stored_cost(usage: Json) -> float | None:
     """Return the cost that the agent stored, or `None`."""
     price = usage.get("cost")
@@ -160,9 +168,7 @@ def cost_of(usage: object, model: str, quarter: str | None = None) -> float | No
     cost = stored_cost(usage)
     if cost is not None or not model:
         return cost
-    from sessile.core.prices import price as listed_price  # the table is large, and most agents store the cost
-
-    return listed_price(model, usage, int(quarter) * QUARTER if quarter and quarter != UNDATED else None)
+    return price_list().price(model, usage, int(quarter) * QUARTER if quarter and quarter != UNDATED else None)
 
 
 # -- totals by quarter-hour

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from sessile.core import tools
 from sessile.core.digest import FIRST_TEXT, shown, tool_of
 from sessile.core.text import parse_timestamp
 from sessile.core.usage import amount, cost_of, model_of, quarter_of, usage_of
@@ -230,8 +231,6 @@ def _image(block: Json, depth: Depth) -> Image:
 
 
 def _result(message: Json, calls: Mapping[str, Call]) -> Shown:
-    from sessile.core import tools  # listings import this module and show no results
-
     call_id = _string(message.get("toolCallId"))
     call = calls.get(call_id) if call_id else None
     name = tool_of(message, {call.id: call.name} if call else {}) or "tool"
@@ -404,8 +403,6 @@ def call_summary(name: str, arguments: object) -> str:
         return " in ".join(found[:2][::-1]) if len(found) > 1 else "".join(found)
     if found:
         return found[0]
-    from sessile.core import tools  # as in `_result`
-
     files = dict.fromkeys(file.path for file in tools.touched(name, arguments))
     return _line(", ".join(files) or as_json(arguments)) if arguments else ""
 

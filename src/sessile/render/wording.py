@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from sessile.core.text import iso_timestamp
+from sessile.core.usage import price_list
 from sessile.core.visible import visible_line
 from sessile.render.styled import Style
 
@@ -98,9 +99,8 @@ def listed_at() -> str:
 
 def prices_date() -> dict[str, str]:
     """Return the date and the source of the price table."""
-    from sessile.core.price_table import DATE, SOURCE  # listings import this module and show no sums
-
-    return {"date": DATE, "source": SOURCE}
+    prices = price_list()
+    return {"date": prices.DATE, "source": prices.SOURCE}
 
 
 def duration(milliseconds: int) -> str:
