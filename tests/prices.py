@@ -62,7 +62,7 @@ def newest() -> str:
         f"{int(y):04d}-{int(m):02d}-{int(d):02d}"
         for y, m, d in re.findall(r"datetime\.date\((\d+), (\d+), (\d+)\)", Path(data.__file__).read_text())
     ]
-    return max(date for date in (*named, *started) if date <= today)
+    return str(max(date for date in (*named, *started) if date <= today))
 
 
 def _json(value: Any) -> str:

@@ -51,8 +51,8 @@ def told_by(folder: Path, agent: str) -> Told:
         message = row.get("message") if isinstance(row, dict) else None
         if not isinstance(message, dict):
             continue
-        content = message.get("content") if isinstance(message.get("content"), list) else []
-        for block in content:
+        content = message.get("content")
+        for block in content if isinstance(content, list) else ():
             if block.get("type") in ("toolCall", "tool_use"):
                 calls[block["id"]] = block["name"]
             if block.get("type") == "tool_result" and block.get("is_error") is True:
@@ -125,13 +125,13 @@ def test_unpriced_answers_are_named(home: Path, sessile: Any) -> None:
     """A model that the table does not know is named with the number of its answers, and is not free."""
     folder = home / ".claude" / "projects" / "-w"
     folder.mkdir(parents=True)
-    message = {
+    message: dict[str, Any] = {
         "role": "assistant",
         "model": "claude-unheard-of",
         "content": [],
         "usage": {"input_tokens": 9, "output_tokens": 9},
     }
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"type": "user", "uuid": "u", "parentUuid": None, "message": {"role": "user", "content": "hi"}},
         *(
             {"type": "assistant", "uuid": f"a{n}", "parentUuid": "u", "message": message | {"id": f"msg_{n}"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -95,7 +96,7 @@ def test_an_hour_in_the_cache_costs_more() -> None:
 def test_the_table_is_the_one_that_was_counted_with() -> None:
     """A newer table comes with a newer version of the catalog, which counts costs again; `python tests/prices.py` writes it."""
     assert (prices.SOURCE, prices.DATE, VERSION) == ("genai-prices 0.2.2", "2026-11-09", 7)
-    if generator.importlib.metadata.version("genai-prices") == "0.2.2":
+    if importlib.metadata.version("genai-prices") == "0.2.2":
         assert f'SOURCE = "{prices.SOURCE}"' in generator.text()
 
 
