@@ -252,3 +252,13 @@ def test_what_hangs_from_a_marker_hangs_from_what_it_marks() -> None:
         digest.add(record)
     assert list(digest.heads) == ["u2", "u3"]
     assert digest.counts().entries == 3
+
+
+@pytest.mark.mission("N6")
+def test_usage_that_comes_after_an_answer_belongs_to_it() -> None:
+    """A row beside the conversation with the usage of a response completes its answer, or is one without content."""
+    named = {"provider": "anthropic", "model": "opus", "usage": USAGE, "timestamp": AT}
+    after = {"type": "usage", "responseId": "msg_0123456789_one", **named}
+    rows = (answer(None, "read", responseId="msg_0123456789_one"), after, after)
+    assert spending_of(*rows).total() == Spent(1, 1, 10, 5, 2, 1, 18, 0.25, 0)
+    assert spending_of(after | {"responseId": "msg_0123456789_two"}).total() == Spent(1, 0, 10, 5, 2, 1, 18, 0.25, 0)

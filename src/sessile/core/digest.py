@@ -86,6 +86,9 @@ class Digest(msgspec.Struct, omit_defaults=True):
         if kind == "session_info" and "id" not in entry:  # a row of another agent, outside its conversation
             self.named, self.name = True, name_in(entry)
             return
+        if kind == "usage" and "id" not in entry:  # the same, with the usage of the answer before it
+            self._add_usage(entry)
+            return
         self.entries += 1
         self._place(entry)
         flags = kind_of(kind).flags
@@ -166,6 +169,16 @@ class Digest(msgspec.Struct, omit_defaults=True):
         if response is not None:
             self.responses[response] = (model, quarter, identity)
             _forget(self.responses)
+
+    def _add_usage(self, entry: Json) -> None:
+        """Count the usage of an answer that was counted before, or of one without content."""
+        model, quarter, identity = model_of(entry) or "", quarter_of(entry, entry), identity_of(entry, entry)
+        response = _string(entry.get("responseId"))
+        if response is not None and response in self.responses:
+            model, quarter, identity = self.responses[response]
+            self.spending.add_row(model, quarter, entry.get("usage"), [], identity)
+        else:
+            self.spending.add_answer(model, quarter, entry.get("usage"), [], identity)
 
     def counts(self) -> Counts:
         """Return the current counts."""
