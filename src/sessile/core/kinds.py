@@ -67,7 +67,7 @@ def _fold_message(state: State, entry: Json) -> State:
     if state.explicit_model or not isinstance(message, Mapping) or message.get("role") != "assistant":
         return state
     provider, model = message.get("provider"), message.get("model")
-    if not (isinstance(provider, str) and isinstance(model, str)):
+    if not (isinstance(provider, str) and isinstance(model, str)) or model == "<synthetic>":  # a text of the program
         return state
     return replace(state, models={**state.models, DEFAULT_ROLE: f"{provider}/{model}"})
 
