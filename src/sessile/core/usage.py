@@ -183,7 +183,9 @@ def cost_of(usage: object, model: str, quarter: str | None = None) -> float | No
     cost = stored_cost(usage)
     if cost is not None or not model:
         return cost
-    return price_list().price(model, usage, int(quarter) * QUARTER if quarter and quarter != UNDATED else None)
+    at = int(quarter) * QUARTER if quarter and quarter != UNDATED else None
+    price: float | None = price_list().price(model, usage, at)
+    return price
 
 
 # -- totals by quarter-hour
