@@ -183,7 +183,12 @@ def cost_of(usage: object, model: str, quarter: str | None = None) -> float | No
     cost = stored_cost(usage)
     if cost is not None or not model:
         return cost
-    return price_list().price(model, usage, int(quarter) * QUARTER if quarter and quarter != UNDATED else None)
+    listed: float | None = price_list().price(model, usage, _milliseconds(quarter))
+    return listed
+
+
+def _milliseconds(quarter: str | None) -> int | None:
+    return int(quarter) * QUARTER if quarter and quarter != UNDATED else None
 
 
 # -- totals by quarter-hour
