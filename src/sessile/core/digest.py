@@ -124,8 +124,8 @@ class Digest(msgspec.Struct, omit_defaults=True):
         self.heads[entry_id] = None
 
     def _add_message(self, entry: Json, message: object) -> None:
-        if not isinstance(message, dict):
-            return
+        if not isinstance(message, dict) or message.get("role") == "system":
+            return  # the system prompt is not part of the conversation
         self.last_role, self.last_status = standing_of(message)
         role = self.last_role or "unknown"
         self.roles[role] = self.roles.get(role, 0) + 1

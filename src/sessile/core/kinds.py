@@ -116,7 +116,8 @@ def _project_message(entry: Json) -> dict[str, Any] | None:
 
 
 def _project_custom_message(entry: Json) -> dict[str, Any]:
-    message = {"role": "custom", **_present(entry, "customType", "content", "display", "details", "attribution")}
+    named = ("customType", "content", "display", "details", "attribution", "extra")
+    message = {"role": "developer" if entry.get("role") == "developer" else "custom", **_present(entry, *named)}
     message["timestamp"] = parse_timestamp(entry.get("timestamp"))
     return message
 
