@@ -19,11 +19,11 @@ Rules:
 
 from __future__ import annotations
 
+from binascii import crc32  # loaded anyway, unlike zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import msgspec
 
