@@ -130,7 +130,7 @@ def _holds(when: Any, moment: datetime) -> bool:
         return str(moment.date()) >= when
     start, end = map(int, when)
     minute = moment.hour * 60 + moment.minute
-    return start <= minute < end if start <= end else minute >= start or minute < end
+    return bool(start <= minute < end if start <= end else minute >= start or minute < end)
 
 
 def _rate(rate: Any, prompt: int) -> float:
