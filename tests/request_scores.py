@@ -83,6 +83,10 @@ class Record(NamedTuple):
         same_ids: Whether the ids of calls must be equal; otherwise they count by the order in which they appear.
         lost: The start of the gap that covers turns which the agent does not store, or has deleted.
         logged: Whether the agent records requests in rows beside the conversation, so that failed ones have entries too.
+        thread: Returns the id of the session that a request belongs to; if no file has it, the session was deleted.
+        listed: Whether tools are stored as a list or not at all: other sessions may have the definition of one of them, which
+            does not tell that it was offered here.
+        shortened: The start of the gap's text that covers a text of which the agent leaves out whole lines when it sends it.
     """
 
     agent: str
@@ -92,6 +96,9 @@ class Record(NamedTuple):
     same_ids: bool = True
     lost: str | None = None
     logged: bool = False
+    thread: Callable[[Sent], str] | None = None
+    listed: bool = False
+    shortened: str = ""
 
 
 def _by_sevens(usage: Mapping[str, Any]) -> int | None:
@@ -127,6 +134,12 @@ def _no_choice(sent: Sent) -> bool:
 
 def _is_summarized(sent: Sent) -> bool:
     return any(str(part.get("text")).startswith("<summary>") for part in sent.answer or ())
+
+
+def _turn(sent: Sent) -> dict[str, Any]:
+    """Return what Codex tells its server about a request."""
+    told: dict[str, Any] = json.loads(sent.body.get("client_metadata", {}).get("x-codex-turn-metadata", "{}"))
+    return told
 
 
 def _is(*kinds: str) -> Callable[[Item], bool]:
@@ -168,7 +181,22 @@ RECORDS: dict[str, Record] = {
         {"system block 1": _is("system")},
         logged=True,
     ),
-    "codex": Record("codex", _by_threes),
+    "codex": Record(
+        "codex",
+        _by_threes,
+        {
+            "summary request: not part of the conversation": lambda sent: (
+                _turn(sent).get("request_kind") == "compaction"
+            ),
+            "title request: not part of the conversation": lambda sent: (
+                _turn(sent).get("thread_source") == "thread_title"
+            ),
+        },
+        {"tools": _is("tool")},
+        thread=lambda sent: str(_turn(sent).get("thread_id")),
+        listed=True,
+        shortened="instructions",
+    ),
     "continue": Record("continue", _by_threes, {**_SUMMARY, **_ELSEWHERE}, _PROMPT, lost="turns"),
     "opencode": Record("opencode", _by_twenties, {**_SUMMARY, **_ELSEWHERE}, _PROMPT),
     "kilo": Record(
@@ -183,6 +211,7 @@ FINISHED: tuple[str, ...] = (
     "oh-my-pi-18.2.3",
     "openclaw-2026.2.3-1",
     "claude-code",
+    "codex",
     "continue",
 )
 """The records whose requests must all be equal or explained."""
@@ -290,6 +319,8 @@ class Judge:
         for name, test in self.record.asides.items():
             if test(sent):
                 return Verdict(sent.n, sent.step, "aside", (name,))
+        if self.record.thread is not None and self.record.thread(sent) not in self.home.texts:
+            return Verdict(sent.n, sent.step, "aside", ("deleted: no file of the session is left",))
         answered, others, summaries = self.points
         if points := answered.get(sent.n):
             # A fork has copies of the answers before it: the session that it was made from sent the request.
@@ -331,16 +362,21 @@ class Judge:
         ours = items(_cut(request, set(_CUT.findall(json.dumps(sent.body)))), api, self.record.same_ids)
         theirs = [self._unsigned(item, request.gaps) for item in items(sent.body, api, self.record.same_ids)]
         ours = _blanked_alike(ours, theirs)
+        shortened = (
+            self.record.shortened if any(gap.startswith(self.record.shortened or "?") for gap in request.gaps) else ""
+        )
+        ours, cut = _shortened_alike(ours, theirs) if shortened else (ours, False)
         where = f"{Path(point.path).name}#{point.entry}"
         if ours == theirs:
-            return Verdict(sent.n, sent.step, "equal", point=where)
+            return Verdict(sent.n, sent.step, "gap" if cut else "equal", (shortened,) if cut else (), point=where)
         missing, _ = differences(theirs, ours)
         prompt = "\n\n".join(item[1] for item in missing if item[0] == "system")
         explained = {item: gap for item in missing if (gap := self._gap(item, prompt, request.gaps, sent.body))}
         left = _without(theirs, explained, missing)
         if left != ours:
             return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
-        return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(explained.values())), point=where)
+        names = [shortened] * cut + [*explained.values()]
+        return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(names)), point=where)
 
     def _unsigned(self, item: Item, named: Iterable[str]) -> Item:
         """Return a call without its signature, if a gap says that signatures are not stored, and no file has it."""
@@ -355,9 +391,24 @@ class Judge:
             if not covers(item) or not any(name.startswith(start) for name in named):
                 continue
             texts = [prompt] if item[0] == "system" else texts_of(item, body)
+            if item[0] == "tool" and self.record.listed:
+                lost = [tool for tool in body["tools"] if not self.home.defines(tool)]
+                return start if lost else None
             if not any(self.home.has(text) for text in texts):
                 return start
         return None
+
+
+def _shortened_alike(ours: list[Item], theirs: list[Item]) -> tuple[list[Item], bool]:
+    """Return our parts with the first text as the agent sent it, if that is ours without some whole lines."""
+    at = next((number for number, item in enumerate(ours) if item[0] == "text"), None)
+    sent = next((item for item in theirs if item[0] == "text"), None)
+    if at is None or sent is None or sent == ours[at]:
+        return ours, False
+    lines = iter(ours[at][1].split("\n"))
+    if not all(line in lines for line in sent[1].split("\n")):  # each is found after the one before it
+        return ours, False
+    return [*ours[:at], sent, *ours[at + 1 :]], True
 
 
 def texts_of(item: Item, body: Body) -> list[str]:
@@ -681,6 +732,18 @@ def _short(item: Item) -> str:
 # -- what the agent stored
 
 
+def _definitions(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        told = value.get("parameters") or value.get("format")
+        if isinstance(value.get("name"), str) and isinstance(told, dict):
+            yield _blank(canonical(told))
+        for item in value.values():
+            yield from _definitions(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _definitions(item)
+
+
 class Home:
     """Every text in an agent's files: as it is there, in JSON strings, in databases, and unpacked."""
 
@@ -708,6 +771,20 @@ class Home:
             paragraphs = [_blank(part.strip()) for part in text.split("\n\n") if part.strip()]
             self._known[text] = text.strip() in self.texts or all(part in self.blanked for part in paragraphs)
         return self._known[text]
+
+    def defines(self, tool: Body) -> bool:
+        """Return whether a file has the definition of a tool: its parameters, or the grammar of its input."""
+        told = tool.get("parameters") or tool.get("format")
+        return bool(told) and _blank(canonical(told)) in self.definitions
+
+    @cached_property
+    def definitions(self) -> set[str]:
+        """The definitions of tools in all rows."""
+        found: set[str] = set()
+        for path in sorted(self.folder.rglob("*.jsonl")):
+            for line in path.read_text("utf-8", "replace").split("\n"):
+                found.update(_definitions(json.loads(line) if line.startswith("{") else None))
+        return found
 
     def _of(self, data: bytes, path: Path | None = None) -> Iterator[str]:
         if data.startswith(b"\x28\xb5\x2f\xfd"):

@@ -118,7 +118,7 @@ class _Rendering:
         summary = item.get("conversationSummary")
         if isinstance(summary, str) and summary:
             stated: Entry = {"role": "assistant", "content": [{"type": "text", "text": summary}], "stopReason": "stop"}
-            yield self._entry("compaction", summary, summary=summary, tokensBefore=0, messages=[stated], **extra)
+            yield self._entry("compaction", summary, summary=summary, tokensBefore=0, replacement=[stated], **extra)
             if role == "assistant" and message.get("content") == summary:
                 return
         if role == "assistant":

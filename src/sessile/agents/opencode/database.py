@@ -405,7 +405,7 @@ class _Rendering:
             summary=summary,
             tokensBefore=_usage(message).get("input", 0),
             **({"firstKeptEntryId": kept} if isinstance(kept, str) else {}),
-            messages=[asked, answer],
+            replacement=[asked, answer],
             usage=_usage(message),
             **_named(message),
             own=(message, rest),
