@@ -31,6 +31,7 @@ from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
     from sessile.agents.writer import RowsJournal
+    from sessile.core.conversation import Conversation
     from sessile.storage.base import Filesystem
 
 Entry = dict[str, Any]
@@ -104,6 +105,23 @@ class Agent:
         """Open a session for writing where it is."""
         raise read_only(self, path)
 
+    @property
+    def places(self) -> bool:
+        """Whether a conversation can be put where the agent's program finds it."""
+        return type(self).place is not Agent.place
+
+    def place(self, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
+        """Return the file with which the agent's own program goes on from a conversation, and where it belongs.
+
+        Nothing is written here. The same conversation gives the same id and path.
+
+        Args:
+            conversation: What to go on from.
+            home: The user's home folder.
+            environ: The environment variables.
+        """
+        raise Unsupported(f"cannot place a session for {self.name}", hint="resume it in another agent")
+
     def list_at(self, place: Place, folder: str, *, missing: bool = False) -> SessionList | None:
         """Return the agent's own list of the sessions in a folder; `None` if there is none, unless it may be missing."""
         return None
@@ -133,6 +151,22 @@ class Place(NamedTuple):
     power: bool  # whether a write survives a power cut
     patience: float  # seconds to wait for a lock
     now: Callable[[], int]  # milliseconds since 1970
+
+
+class Placed(NamedTuple):
+    """A session as an agent's own program resumes it.
+
+    Attributes:
+        id: The id by which the program finds it.
+        path: Where the program looks for it.
+        lines: The rows of the file, each with its newline.
+        notes: What was changed or left out.
+    """
+
+    id: str
+    path: str
+    lines: Sequence[bytes]
+    notes: Sequence[str] = ()
 
 
 class SessionList(Protocol):

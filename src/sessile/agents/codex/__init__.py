@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from sessile.agents.base import Agent, Format
+from sessile.agents.base import Agent, Format, Placed
 from sessile.storage.layout import Source
+
+if TYPE_CHECKING:
+    from sessile.core.conversation import Conversation
 
 
 class Codex(Agent):
@@ -27,5 +31,15 @@ class Codex(Agent):
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return the folders of current and archived sessions."""
-        root = environ.get("CODEX_HOME") or f"{home}/.codex"
+        root = _root(home, environ)
         return [Source(self.name, root, f"{root}/{folder}") for folder in ("sessions", "archived_sessions")]
+
+    def place(self, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
+        """Return a conversation as a rollout in the folder of its day."""
+        from sessile.agents.codex.placing import place  # a listing places nothing
+
+        return place(conversation, _root(home, environ))
+
+
+def _root(home: str, environ: Mapping[str, str]) -> str:
+    return environ.get("CODEX_HOME") or f"{home}/.codex"

@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from sessile.agents.base import NATIVE_CAPABILITIES, Agent
-from sessile.storage.layout import Source
+from sessile.agents.base import NATIVE_CAPABILITIES, Agent, Placed
+from sessile.storage.layout import Source, encode_cwd, folder_names
+
+if TYPE_CHECKING:
+    from sessile.core.conversation import Conversation
 
 
-class Pi(Agent):
+class _Family(Agent):
+    """A program of the family."""
+
+    capabilities = NATIVE_CAPABILITIES
+    thinking_as_text = False  # of other providers than Anthropic
+
+    def folder(self, cwd: str, home: str, environ: Mapping[str, str]) -> str:
+        """Return the name of a project's folder."""
+        return encode_cwd(cwd)
+
+    def place(self, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
+        """Return a conversation as a session in the folder of its project."""
+        from sessile.agents.pi.placing import place  # a listing places nothing
+
+        sessions = self.sources(home, environ, lambda folder: ())[0].sessions
+        folder = self.folder(conversation.cwd, home, environ)
+        return place(conversation, self.name, sessions, folder, thinking_as_text=self.thinking_as_text)
+
+
+class Pi(_Family):
     """pi: `~/.pi/agent`."""
 
     name = "pi"
     title = "pi"
-    capabilities = NATIVE_CAPABILITIES
     command = ("pi", "--session")
     variables = (("PI_CODING_AGENT_DIR", "~/.pi/agent"),)
 
@@ -25,10 +47,8 @@ class Pi(Agent):
         return [Source(self.name, folder, f"{folder}/sessions") for folder in dict.fromkeys(homes)]
 
 
-class _Fork(Agent):
+class _Fork(_Family):
     """A program made from pi, with a home of its own."""
-
-    capabilities = NATIVE_CAPABILITIES
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return its configuration folder and its data folder."""
@@ -45,6 +65,12 @@ class OhMyPi(_Fork):
     title = "oh-my-pi"
     command = ("omp", "--resume")
     variables = (("PI_CONFIG_DIR", ".omp"),)
+    thinking_as_text = True  # it sends a thought of OpenAI to Anthropic with an empty signature, which is refused
+
+    def folder(self, cwd: str, home: str, environ: Mapping[str, str]) -> str:
+        """Return the short name for a project below the home or the temporary folder; a file elsewhere is moved there."""
+        long, *short = folder_names(cwd, home, environ.get("TMPDIR") or "/tmp")
+        return short[0] if short else long
 
 
 class Xcsh(_Fork):

@@ -1,0 +1,86 @@
+"""A conversation as a transcript that Claude Code resumes: one row per message, in one chain.
+
+The file is named by a UUID, in the folder of the project. Signatures of thinking are kept, because Claude's models accept their
+own; Claude Code itself leaves out thinking of a model that is not the current one. If the last answer names no model of Claude,
+Claude Code takes its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sessile.agents.base import Placed
+from sessile.agents.claude.paths import project_dir, session_path
+from sessile.agents.claude.rows import NewRow, title_row
+from sessile.agents.claude.translation import to_blocks, uuid_for
+from sessile.core.codec import encode_plain
+from sessile.core.conversation import Conversation, Takes, plain, time_of
+from sessile.core.providers import MISSING, Policy
+from sessile.core.text import iso_timestamp
+
+_TAKES = Takes(Policy("claude-code", "full", "safe", MISSING, signatures="claude", results=True, bootstrap=True))
+_VERSION = "2.1.0"  # rows of this release have every member that is written here
+_USAGE = {"input": "input_tokens", "output": "output_tokens"}
+_USAGE |= {"cacheRead": "cache_read_input_tokens", "cacheWrite": "cache_creation_input_tokens"}
+
+
+def place(conversation: Conversation, root: str) -> Placed:
+    """Return the transcript of a conversation; `root` is the configuration folder of Claude Code."""
+    session_id = uuid_for(conversation.digest("claude").hex(), conversation.id)
+    cleaned = plain(conversation, _TAKES)
+    rows = [*_rows(conversation, cleaned.messages, session_id)]
+    if conversation.title and conversation.title.strip():
+        rows.append(title_row(session_id, conversation.title))
+    path = session_path(project_dir(root, conversation.cwd), session_id)
+    return Placed(session_id, path, [encode_plain(row) + b"\n" for row in rows], [note.text for note in cleaned.notes])
+
+
+def _rows(conversation: Conversation, messages: list[dict[str, Any]], session_id: str) -> Iterator[NewRow]:
+    parent, at = None, conversation.created
+    for number, message in enumerate(messages):
+        uuid = uuid_for(session_id, str(number))
+        at = time_of(message) or at
+        assistant = message.get("role") == "assistant"
+        yield {
+            "parentUuid": parent,
+            "isSidechain": False,
+            "userType": "external",
+            "cwd": conversation.cwd,
+            "sessionId": session_id,
+            "version": _VERSION,
+            "type": "assistant" if assistant else "user",
+            "message": _answer(message, uuid) if assistant else _said(message),
+            "uuid": uuid,
+            "timestamp": iso_timestamp(at),
+        }
+        parent = uuid
+
+
+def _said(message: Mapping[str, Any]) -> NewRow:
+    """Return what the user or a tool said."""
+    content = message.get("content")
+    if message.get("role") == "toolResult":
+        block = {"type": "tool_result", "tool_use_id": message.get("toolCallId"), "content": to_blocks(content)}
+        content = [block | {"is_error": True} if message.get("isError") else block]
+        return {"role": "user", "content": content}
+    return {"role": "user", "content": content if isinstance(content, str) else to_blocks(content)}
+
+
+def _answer(message: Mapping[str, Any], uuid: str) -> NewRow:
+    content = to_blocks(message.get("content"))
+    usage = message.get("usage")
+    counts = usage if isinstance(usage, Mapping) else {}
+    used = {theirs: counts[ours] if isinstance(counts.get(ours), int) else 0 for ours, theirs in _USAGE.items()}
+    calls = any(block.get("type") == "tool_use" for block in content)
+    return {
+        # Rows with one id are one response, so each answer has its own.
+        "id": f"msg_{uuid.replace('-', '')}",
+        "type": "message",
+        "role": "assistant",
+        "model": message.get("model") or "unknown",
+        "content": content,
+        "stop_reason": "tool_use" if calls else "end_turn",
+        "stop_sequence": None,
+        "usage": used,
+    }
