@@ -257,7 +257,13 @@ def converted(
 
 
 def placed(
-    session: SessionView, to: str, *, home: str = "", environ: Mapping[str, str] = NOTHING_SET, at: str | None = None
+    session: SessionView,
+    to: str,
+    *,
+    home: str = "",
+    environ: Mapping[str, str] = NOTHING_SET,
+    at: str | None = None,
+    cwd: str | None = None,
 ) -> Placed:
     """Return the live conversation of a session as another agent's own program resumes it. Nothing is written.
 
@@ -267,6 +273,7 @@ def placed(
         home: The user's home folder, where the agent looks.
         environ: The environment variables.
         at: The entry at which the conversation ends; the leaf if `None`.
+        cwd: The folder to go on in; that of the session if `None`.
 
     Raises:
         Unsupported: No session can be placed for this agent, or the conversation is empty.
@@ -281,7 +288,7 @@ def placed(
         raise Unsupported("there is nothing to resume: the conversation is empty", path=session.path, hint=hint)
     created = parse_timestamp(session.header.get("timestamp")) or 0
     origin = origin_of(session)
-    conversation = Conversation(session.id, origin, session.cwd or "/", session.title, created, messages)
+    conversation = Conversation(session.id, origin, cwd or session.cwd or "/", session.title, created, messages)
     return agent.place(conversation, home, environ)
 
 

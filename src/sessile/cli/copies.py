@@ -16,6 +16,7 @@ from sessile.agents.openclaw.paths import StateFolder
 from sessile.cli.arguments import DAMAGED, SESSION, Named, addresses, damage, located, opened
 from sessile.cli.command import App, verb
 from sessile.cli.output import Cell, Column, size_of, write_file
+from sessile.cli.resume import placed_here
 from sessile.errors import Invalid, NotFound, SessileError
 from sessile.gateway.conversations.bindings import sync_bindings
 from sessile.render.wording import many, short_id
@@ -30,7 +31,6 @@ from sessile.transfer import (
     Synced,
     converted,
     import_session,
-    placed,
     sync,
     write_placed,
 )
@@ -155,7 +155,7 @@ def _convert_in_place(app: App, named: Named, to: str, *, whole: bool) -> int:
     """Put a session where the agent's own program looks for it."""
     if whole or to not in PLACES:
         raise Invalid("an output file is required", hint="pass -o FILE")
-    copy = placed(named.session, to, home=app.places.home, environ=os.environ, at=named.at)
+    copy = placed_here(app, named, to)
     if not write_placed(PosixFilesystem(), copy):
         app.out.note("it is there already: nothing has changed since it was placed")
     for note in copy.notes:

@@ -124,8 +124,15 @@ def _plan(app: App, name: str, named: Named, agent: str | None) -> _Plan:
         return _Plan(agent, session.id if agent in _BY_ID else original)
     if whole and kept and agent == owner and (copy := _put_back(app, session)) is not None:
         return _Plan(agent, _plain_id(session) if agent in _BY_ID else copy.path, copy)
-    copy = placed(session, agent, home=app.places.home, environ=os.environ, at=named.at)
+    copy = placed_here(app, named, agent)
     return _Plan(agent, copy.id if agent in _BY_ID else copy.path, copy)
+
+
+def placed_here(app: App, named: Named, agent: str) -> Placed:
+    """Return the copy of a session for an agent of this user; if its folder does not exist, it goes on in the current one."""
+    session = named.session
+    cwd = session.cwd if os.path.isdir(session.cwd) else app.here
+    return placed(session, agent, home=app.places.home, environ=os.environ, at=named.at, cwd=cwd)
 
 
 def _put_back(app: App, session: Session) -> Placed | None:

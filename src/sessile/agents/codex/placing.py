@@ -21,6 +21,7 @@ from sessile.core.providers import ABORTED, Policy
 from sessile.core.text import iso_timestamp
 
 _POLICY = Policy("codex", "images", "safe", ABORTED, signatures="none", results=True)
+_CUT = 20_000  # bytes; Codex cuts at about twice as many
 _VERSION = "0.166.0"  # a release that reads such rollouts
 
 
@@ -52,7 +53,11 @@ def _rows(conversation: Conversation, messages: list[dict[str, Any]]) -> Iterato
         stamp = iso_timestamp(at)
         role = message.get("role")
         if role == "toolResult":
-            yield _row(stamp, "response_item", _output(message, custom))
+            item = _output(message, custom)
+            size = len(encode_plain(item))
+            row = _row(stamp, "response_item", item)
+            # Codex cuts the output of a tool when it sends it, unless the row says how many tokens are allowed.
+            yield row if size < _CUT else row | {"metadata": {"fallback_token_limit_override": size}}
         elif role == "assistant":
             for item in _items(message, custom):
                 yield _row(stamp, "response_item", item)
