@@ -20,11 +20,12 @@ _IMAGES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 def refused_by_anthropic(messages: list[Json]) -> Iterator[str]:
     """Messages API: user first, calls answered at the start of the next message, no blank texts."""
     seen: set[str] = set()
+    messages = [{**message, "content": _anthropic_content(message["content"])} for message in messages]
     if messages and messages[0]["role"] != "user":
         yield "first message must use the user role"
     for at, message in enumerate(messages):
         blocks = message["content"]
-        if message["role"] not in ("user", "assistant"):
+        if message["role"] not in ("user", "assistant", "system"):
             yield f"messages.{at}: role {message['role']}"
         if not blocks:
             yield f"messages.{at}: content must not be empty"
@@ -48,6 +49,10 @@ def refused_by_anthropic(messages: list[Json]) -> Iterator[str]:
         seen |= set(uses)
     if messages and any(block["type"] == "tool_result" for block in messages[0]["content"]):
         yield "messages.0: unexpected tool_result"
+
+
+def _anthropic_content(content: Any) -> list[Json]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _anthropic_block(at: int, role: str, block: Json) -> Iterator[str]:

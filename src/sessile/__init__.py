@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from sessile.core.context import SessionContext, build_session_context
     from sessile.core.entries import Entry
     from sessile.core.lines import Finding
-    from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
+    from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai, to_responses
     from sessile.core.redact import Redactor, find_secrets
-    from sessile.core.summaries import Summary, SummaryRequest
+    from sessile.core.summaries import Summary
     from sessile.discovery import SessionInfo
     from sessile.export import Export
     from sessile.library import Library
@@ -56,6 +56,7 @@ _MODULES = {
     "convert_to_llm": "sessile.core.messages",
     "to_anthropic": "sessile.core.messages",
     "to_openai": "sessile.core.messages",
+    "to_responses": "sessile.core.messages",
     "to_google": "sessile.core.messages",
     "Models": "sessile.vendors.models",
     # Sessions of all agents
@@ -71,7 +72,6 @@ _MODULES = {
     "Hooks": "sessile.upkeep.hooks",
     "Navigator": "sessile.upkeep.navigation",
     "Summary": "sessile.core.summaries",
-    "SummaryRequest": "sessile.core.summaries",
     "AnthropicSummarizer": "sessile.vendors.summarizers",
     "OpenAISummarizer": "sessile.vendors.summarizers",
     "CommandSummarizer": "sessile.vendors.summarizers",
@@ -118,7 +118,6 @@ __all__ = [
     "SessionRow",
     "Store",
     "Summary",
-    "SummaryRequest",
     "TreeNode",
     "build_session_context",
     "check",
@@ -132,6 +131,7 @@ __all__ = [
     "to_anthropic",
     "to_google",
     "to_openai",
+    "to_responses",
 ]
 
 

@@ -105,6 +105,8 @@ class AsyncSession:
             yield entry
 
     append_message = _of_session(Session.append_message)
+    append_messages = _of_session(Session.append_messages)
+    append_entry = _of_session(Session.append_entry)
     append_thinking_level_change = _of_session(Session.append_thinking_level_change)
     append_model_change = _of_session(Session.append_model_change)
     append_compaction = _of_session(Session.append_compaction)

@@ -61,6 +61,7 @@ from sessile.storage.layout import DRAFT, artifacts_of
 
 if TYPE_CHECKING:
     from sessile.agents.reader import ForeignReader
+    from sessile.core.messages.neutral import MessageLike
     from sessile.store import Store
 
 KEY = "sessile.key"  # the member of an entry that holds its idempotency key
@@ -706,21 +707,81 @@ class Session(SessionView):
         ]
 
     def append_message(
-        self, message: Payload, *, key: str | None = None, on_leaf_moved: OnLeafMoved = "branch"
+        self,
+        message: MessageLike | Iterable[MessageLike],
+        *,
+        key: str | None = None,
+        on_leaf_moved: OnLeafMoved = "branch",
     ) -> Receipt:
         """Append a message of the user, the assistant or a tool.
 
+        The message may have our own shape or that of the Anthropic, OpenAI chat, OpenAI Responses or Gemini API, as a dict or
+        as an object of the vendor's client; a whole answer with its usage, too. One message of an API may become several
+        stored ones: an Anthropic user message with two tool results becomes two. They are written at once.
+
         Args:
-            message: A dict with a `role` and the members of that role.
+            message: The message.
+            key: See `append_many`.
+            on_leaf_moved: See `append_many`.
+
+        Returns:
+            The receipt of the message, or of the last one if it became several. `append_messages` returns all.
+
+        Raises:
+            InvalidEntry: The message is not understood; the error names the member. What an extension invents is appended
+                with `append_entry`.
+        """
+        if make.is_ours(message):
+            return self._append(make.message(message), key, on_leaf_moved)  # type: ignore[arg-type]
+        return self.append_messages(message, key=key, on_leaf_moved=on_leaf_moved)[-1]
+
+    def append_messages(
+        self,
+        messages: MessageLike | Iterable[MessageLike],
+        *,
+        key: str | None = None,
+        on_leaf_moved: OnLeafMoved = "branch",
+    ) -> list[Receipt]:
+        """Append several messages with one write, each below the one before.
+
+        Args:
+            messages: Messages as `append_message` takes them, all of one API or of several.
+            key: See `append_many`.
+            on_leaf_moved: See `append_many`.
+
+        Returns:
+            One receipt for each stored message, in their order. Adjacent items of an answer of the Responses API are one
+            message, and a message with several tool results is several.
+
+        Raises:
+            InvalidEntry: A message is not understood, or there is none.
+        """
+        from sessile.core.messages.neutral import neutral  # most messages are ours
+
+        try:
+            found = neutral(messages, self.context().messages)
+        except InvalidEntry as error:
+            error.path = self.path
+            raise
+        if not found:
+            raise InvalidEntry("no message to append", path=self.path, hint="pass at least one message")
+        return self.append_many([make.message(message) for message in found], None, key, on_leaf_moved)
+
+    def append_entry(self, entry: Payload, *, key: str | None = None, on_leaf_moved: OnLeafMoved = "branch") -> Receipt:
+        """Append an entry of any type, also one that an extension has invented.
+
+        Its members are stored as they are and survive; readers that do not know the type show it and go on. A message with a
+        role or with parts that `append_message` refuses can be appended this way.
+
+        Args:
+            entry: A dict with `type` and any other members. Id and timestamp are added.
             key: See `append_many`.
             on_leaf_moved: See `append_many`.
 
         Raises:
-            InvalidEntry: The message has no role.
+            InvalidEntry: The entry has no type, or a type that only the session may write.
         """
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise InvalidEntry("invalid message: it must be a dict with a role", path=self.path)
-        return self._append(make.message(message), key, on_leaf_moved)
+        return self._append(entry, key, on_leaf_moved)
 
     def append_thinking_level_change(
         self, level: str | None, *, key: str | None = None, on_leaf_moved: OnLeafMoved = "branch"

@@ -180,3 +180,12 @@ def test_who_looks_at_no_other_folder_has_no_second_half(tmp_path: Path, postgre
             (row,) = library.list().rows
             assert [hit.path for hit in library.search("hello", Filter()).hits] == [row.path]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_without_a_cache_folder_writes_nothing_to_this_machine(tmp_path: Path, postgres_url: str) -> None:
+    """The cache folder of a database is inside the database, not a folder of the same name on this machine."""
+    home = furnished(tmp_path)
+    with Store(postgres_url) as store, Library(store, home.sources, cache=store.layout.cache) as library:
+        library.catch_up("index")
+        assert library.list().rows
+    assert not Path(ROOT).exists()

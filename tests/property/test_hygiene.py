@@ -21,10 +21,7 @@ from provider_rules import (
     refused_by_router,
 )
 from sessile.core.hygiene import Cleaned, clean
-from sessile.core.messages import convert_to_llm
-from sessile.core.messages.anthropic import anthropic_messages
-from sessile.core.messages.gemini import google_contents
-from sessile.core.messages.openai_chat import openai_messages
+from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
 from sessile.core.providers import DEFAULT, TABLE
 from sessile.core.text import without_surrogates
 from strategies import json_values, small, text
@@ -34,17 +31,17 @@ pytestmark = [pytest.mark.mission("Y6"), pytest.mark.promise("P24")]
 POLICIES = [policy for policy, _ in TABLE] + [DEFAULT]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 10, 10) + bytes(5)).decode()
 
-Check = tuple[Callable[[Any], list[Json]], Callable[[list[Json]], Iterator[str]]]
-ANTHROPIC: Check = (anthropic_messages, refused_by_anthropic)
-OPENAI: Check = (openai_messages, refused_by_openai)
-GOOGLE: Check = (google_contents, refused_by_google)
+Check = tuple[Callable[[Any], Json], str, Callable[[list[Json]], Iterator[str]]]
+ANTHROPIC: Check = (to_anthropic, "messages", refused_by_anthropic)
+OPENAI: Check = (to_openai, "messages", refused_by_openai)
+GOOGLE: Check = (to_google, "contents", refused_by_google)
 WIRES: dict[str, Check] = {
     "anthropic": ANTHROPIC,
     "bedrock": ANTHROPIC,
     "google": GOOGLE,
     "antigravity-claude": GOOGLE,
-    "mistral": (openai_messages, refused_by_mistral),
-    "router-gemini": (openai_messages, refused_by_router),
+    "mistral": (to_openai, "messages", refused_by_mistral),
+    "router-gemini": (to_openai, "messages", refused_by_router),
 }
 
 # Few different ids, so that they collide, repeat and cross; ids of every provider; and invalid ids.
@@ -142,9 +139,9 @@ conversations = st.lists(tool_turns() | messages.map(lambda message: [message]),
 def test_every_provider_takes_what_was_cleaned(conversation: list[Json], limit: int | None) -> None:
     """Calls are paired, turns are allowed, nothing is empty, and there is no lone surrogate."""
     for policy in POLICIES:
-        shape, refused = WIRES.get(policy.name, OPENAI)
+        shape, member, refused = WIRES.get(policy.name, OPENAI)
         request = shape(clean(conversation, policy, history_limit=limit).messages)
-        assert list(refused(request)) == []
+        assert list(refused(request[member])) == []
         json.dumps(request, ensure_ascii=False, allow_nan=False).encode("utf-8", "strict")
 
 
@@ -182,7 +179,7 @@ def test_nothing_is_missing_without_a_note(conversation: list[Json], limit: int 
     conversation = [numbered(place, message) for place, message in enumerate(conversation)]
     for policy in POLICIES:
         cleaned = clean(conversation, policy, history_limit=limit)
-        shape, _ = WIRES.get(policy.name, OPENAI)
+        shape, _, _ = WIRES.get(policy.name, OPENAI)
         sent = "\n".join(strings(shape(cleaned.messages)))
         dropped = {note.place for note in cleaned.notes if note.did == "dropped"}
         for place, message in enumerate(conversation):

@@ -172,8 +172,8 @@ TALK: list[Json] = [
 def test_the_shape_of_anthropic() -> None:
     """Results of one turn share a user message, only signed thoughts are sent, empty messages are left out."""
     assert anthropic_messages(TALK) == [
-        {"role": "user", "content": [{"type": "text", "text": "be kind"}]},
-        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": "hi"},
         {
             "role": "assistant",
             "content": [
@@ -215,7 +215,7 @@ def test_the_shape_of_anthropic() -> None:
 
 
 def test_the_shape_of_openai() -> None:
-    """Calls are functions with their arguments as text, results are tool messages, images are data URLs."""
+    """Calls are functions with their arguments as text, images are data URLs; those of results follow the results."""
 
     def call(call_id: str, arguments: str) -> Json:
         return {"id": call_id, "type": "function", "function": {"name": "read", "arguments": arguments}}
@@ -230,6 +230,13 @@ def test_the_shape_of_openai() -> None:
         },
         {"role": "tool", "tool_call_id": "c1", "content": "one"},
         {"role": "tool", "tool_call_id": "c2", "content": "two"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Images from the tool results above:"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}},
+            ],
+        },
         {
             "role": "user",
             "content": [

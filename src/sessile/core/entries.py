@@ -118,8 +118,44 @@ def with_base(payload: Payload, entry_id: str, parent_id: str | None, timestamp:
     return base | payload | base
 
 
+ROLES = (
+    *("user", "assistant", "toolResult", "system", "developer"),
+    *("bashExecution", "pythonExecution", "custom", "hookMessage", "fileMention", "branchSummary", "compactionSummary"),
+)
+"""The roles of stored messages: those of a conversation, and those of the pi family that become one of them."""
+PARTS = ("text", "thinking", "toolCall", "image", "document", "audio", "other", "redactedThinking")
+"""The types of the parts of a stored message."""
+# Members that messages or parts of providers' APIs have and stored ones do not.
+_FOREIGN = frozenset(
+    (
+        *("type", "parts", "tool_calls", "function_call", "refusal", "audio", "name", "output_config", "stop_reason"),
+        *("reasoning_content", "reasoning", "reasoning_text", "reasoning_details", "output", "choices", "candidates"),
+    )
+)
+_FOREIGN_IN_PARTS = frozenset(("cache_control", "citations", "signature", "source", "prompt_cache_breakpoint"))
+_WITH_CONTENT = ("user", "assistant", "toolResult", "developer")
+
+
 def message(value: Payload) -> Payload:
     return {"type": "message", "message": value}
+
+
+def is_ours(message: object) -> bool:
+    """Return whether a message has the shape in which messages are stored. `core.messages.neutral` translates any other."""
+    if type(message) is not dict:
+        return False
+    role = message.get("role")
+    if role not in ROLES or not _FOREIGN.isdisjoint(message):
+        return False
+    content = message.get("content")
+    if type(content) is str:
+        return True
+    if type(content) is not list:
+        return content is None and role not in _WITH_CONTENT
+    for part in content:
+        if type(part) is not dict or part.get("type") not in PARTS or not _FOREIGN_IN_PARTS.isdisjoint(part):
+            return False
+    return True
 
 
 def thinking_level_change(level: str | None) -> Payload:

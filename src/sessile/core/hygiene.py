@@ -49,6 +49,7 @@ from typing import Any, Literal, NamedTuple
 
 from sessile.core.codec import decode
 from sessile.core.ids import sha1
+from sessile.core.messages.family import ATTACHED, SEE_BELOW
 from sessile.core.providers import DEFAULT, LIMITS, Limits, Policy, Resize, Signatures, ToolIds, fit, policy_for
 from sessile.core.text import without_surrogates
 
@@ -614,8 +615,6 @@ def _hash(text: str, digits: int) -> str:
 # -- turns
 
 BOOTSTRAP = "(session bootstrap)"
-ATTACHED = "Images from the tool results above:"
-SEE_BELOW = "(see the images below)"
 
 _LATER = ("usage", "stopReason", "errorMessage")
 _ORIGIN = ("provider", "api", "model")  # the origin of the signatures; a merged message may have none

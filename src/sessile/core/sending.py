@@ -15,12 +15,19 @@ from sessile.core.messages.anthropic import to_anthropic
 from sessile.core.messages.family import Message, convert_to_llm
 from sessile.core.messages.gemini import to_google
 from sessile.core.messages.openai_chat import to_openai
-from sessile.core.messages.request import Request, RequestNote, Source
+from sessile.core.messages.openai_responses import to_responses
+from sessile.core.messages.request import Request, RequestNote, Source, Sourced
 from sessile.core.providers import Dialect, Resize, policy_for
 
-Api = Literal["anthropic", "openai", "google"]
+Api = Literal["anthropic", "openai", "responses", "google"]
 
-APIS: dict[str, Callable[[Source], Request]] = {"anthropic": to_anthropic, "openai": to_openai, "google": to_google}
+APIS: dict[str, Callable[[Source], Request]] = {
+    "anthropic": to_anthropic,
+    "openai": to_openai,
+    "responses": to_responses,
+    "google": to_google,
+}
+_POLICIES = {"responses": policy_for(api="openai-responses")}
 
 
 def request_for(
@@ -46,7 +53,8 @@ def request_for(
         converted = convert_to_llm([message])
         messages += converted
         sources += [source] * len(converted)
-    cleaned = clean(messages, policy_for(api), tools=tools, resize=resize)
-    request = APIS[api](cleaned.messages)
+    cleaned = clean(messages, _POLICIES.get(api) or policy_for(api), tools=tools, resize=resize)
+    origins = [None if place is None else sources[place] for place in cleaned.origins]
+    request = APIS[api](Sourced(cleaned.messages, origins))
     request.notes += [RequestNote(sources[note.place], note.did, note.text) for note in cleaned.notes]
     return request

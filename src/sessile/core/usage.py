@@ -54,6 +54,21 @@ class Usage(msgspec.Struct, frozen=True):
         parts = (self.input, self.output, self.cache_read, self.cache_write)
         return self.total or sum(part for part in parts if part is not None) or None
 
+    def stored(self) -> dict[str, int] | None:
+        """Return the known numbers under the names that messages have; `None` if there are none."""
+        counts = {
+            "input": self.input,
+            "output": self.output,
+            "cacheRead": self.cache_read,
+            "cacheWrite": self.cache_write,
+        }
+        known = {name: count for name, count in counts.items() if count is not None}
+        if not known:
+            return None
+        return known | (
+            {"totalTokens": self.total or sum(known.values())} if {"input", "output"} <= known.keys() else {}
+        )
+
 
 class Call(NamedTuple):
     """A call of a model: its entry, its purpose and its usage."""

@@ -11,6 +11,7 @@ from sessile.core.messages.anthropic import to_anthropic
 from sessile.core.messages.family import blocks_of, convert_to_llm, joined_text, sendable, text_block
 from sessile.core.messages.gemini import to_google
 from sessile.core.messages.openai_chat import to_openai
+from sessile.core.messages.openai_responses import to_responses
 from sessile.core.messages.request import Request, RequestNote
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "to_anthropic",
     "to_google",
     "to_openai",
+    "to_responses",
 ]

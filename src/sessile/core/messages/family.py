@@ -20,6 +20,8 @@ COMPACTION_SUFFIX = "\n</summary>"
 BRANCH_PREFIX = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n"
 BRANCH_SUFFIX = "</summary>"
 PRUNED = "[Output truncated]"
+ATTACHED = "Images from the tool results above:"
+SEE_BELOW = "(see the images below)"
 
 _PASSED = ("user", "assistant", "toolResult", "system", "developer")
 

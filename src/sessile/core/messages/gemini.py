@@ -1,15 +1,248 @@
-"""The Gemini API: messages of a context as a request.
+"""The Gemini API: its contents as neutral messages, and a context as a request.
 
-The results of one turn share a content, because Gemini counts them against the calls. A thought is sent only with its
-signature. The name of a result must be that of its call.
+The results of one turn share a content, because Gemini counts them against the calls. The name of a result must be that of its
+call. Calls often have no id there: they get one made of their name and a number, which is not sent back. Members may be
+written in camel case or, as Python's client does, in snake case; they are sent in camel case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from sessile.core.messages.family import Message, blocks_of, convert_to_llm, joined_text, sendable
-from sessile.core.messages.request import Request, Source, given
+from sessile.core.messages.family import Message, blocks_of, joined_text, sendable, text_block
+from sessile.core.messages.request import (
+    Notes,
+    Request,
+    Source,
+    as_text,
+    called,
+    came_from,
+    conversation,
+    extra_of,
+    given,
+    may_sign,
+    media_url,
+    one_of,
+    others,
+    refused,
+    rest_of,
+    sent_back,
+    text_at,
+    with_extra,
+)
+from sessile.core.usage import usage_of
+
+API = "google"
+ROLES = ("user", "model", "function")
+PARTS = ("text", "inlineData", "fileData", "functionCall", "functionResponse")
+KEPT = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse", "audioTranscription")
+"""Parts that have no neutral form and are kept whole."""
+
+_TARGET = "the Gemini API"
+_STOPS = {"STOP": "stop", "MAX_TOKENS": "length"}
+_SIGNATURE = "thoughtSignature"
+_SNAKE = re.compile(r"_([a-z])")
+_FREE = ("args", "response", "partMetadata")  # objects whose members are not those of the API
+
+
+# -- from the API
+
+
+def from_answer(answer: Message, before: Sequence[Message] = (), at: str = "") -> list[Message]:
+    """Return the neutral message of a whole answer, which must have one candidate."""
+    where = f"{at}." if at else ""
+    answer = _camel(answer)
+    candidates = answer.get("candidates")
+    if not isinstance(candidates, list) or len(candidates) != 1 or not isinstance(candidates[0], dict):
+        count = len(candidates) if isinstance(candidates, list) else 0
+        raise refused(f"{where}candidates", f"{count} of them", "append the content of one: candidates[0].content")
+    content = candidates[0].get("content") or {"role": "model", "parts": []}
+    (message,) = from_google({"role": "model", **content}, before, f"{where}candidates[0].content")
+    counted = answer.get("usageMetadata") or {}
+    cached, output = counted.get("cachedContentTokenCount"), counted.get("candidatesTokenCount")
+    thoughts = counted.get("thoughtsTokenCount")
+    read = counted.get("promptTokenCount")
+    usage = usage_of(
+        {
+            "input": read - cached if isinstance(read, int) and isinstance(cached, int) else read,
+            "output": output + thoughts if isinstance(output, int) and isinstance(thoughts, int) else output,
+            "cacheRead": cached,
+            "total": counted.get("totalTokenCount"),
+        }
+    )
+    reason = candidates[0].get("finishReason")
+    calls = any(part.get("type") == "toolCall" for part in message["content"])
+    stop = _STOPS.get(reason, "error") if isinstance(reason, str) else None
+    known: Message = {
+        "provider": "google",
+        "api": "google-generative-ai",
+        "model": answer.get("modelVersion"),
+        "responseId": answer.get("responseId"),
+        "stopReason": "toolUse" if stop == "stop" and calls else stop,
+        "errorMessage": f"the model stopped: {reason}" if stop == "error" else None,
+        "usage": None if usage is None else usage.stored(),
+    }
+    return [message | {name: value for name, value in known.items() if value is not None}]
+
+
+def from_google(content: Message, before: Sequence[Message] = (), at: str = "") -> list[Message]:
+    """Return the neutral messages of one content; `before` are the messages before it, which may have made the calls."""
+    where = f"{at}." if at else ""
+    content = _camel(content)
+    role, parts = content.get("role"), content.get("parts")
+    if role not in (*ROLES, None):
+        raise refused(f"{where}role", role, one_of(ROLES))
+    if not isinstance(parts, list):
+        raise refused(f"{where}parts", parts, "use a list of parts")
+    kept = rest_of(content, "role", "parts") or {}
+    if "role" not in content:
+        kept["$without"] = ["role"]
+    elif role == "function":
+        kept["role"] = role
+    names = _Names(before)
+    if role == "model":
+        found = [_part(part, f"{where}parts[{number}]", names) for number, part in enumerate(parts)]
+        return [with_extra({"role": "assistant", "content": found}, API, kept or None)]
+    if not any(isinstance(part, dict) and "functionResponse" in part for part in parts):
+        found = [_part(part, f"{where}parts[{number}]", names) for number, part in enumerate(parts)]
+        return [with_extra({"role": "user", "content": found}, API, kept or None)]
+    pieces: list[Message] = []
+    for number, part in enumerate(parts):
+        place = f"{where}parts[{number}]"
+        if isinstance(part, dict) and "functionResponse" in part:
+            pieces.append(_result(part, place, names))
+        elif pieces and pieces[-1]["role"] == "user":
+            pieces[-1]["content"].append(_part(part, place, names))
+        else:
+            pieces.append({"role": "user", "content": [_part(part, place, names)]})
+    for number, piece in enumerate(pieces):
+        mine = extra_of(piece, API) | {"$part": number}
+        piece["extra"] = {API: mine if number else mine | ({"$message": kept} if kept else {})}
+    return pieces
+
+
+class _Names:
+    """Ids for calls that have none: the name of the function and a number, new among the messages before."""
+
+    def __init__(self, before: Sequence[Message]) -> None:
+        self._taken = set(called(before))
+        answered = {str(message.get("toolCallId")) for message in before if message.get("role") == "toolResult"}
+        made = [call for call in called(before).values() if "id" in extra_of(call, API).get("$without", ())]
+        self._open = [str(call["id"]) for call in made if call["id"] not in answered]
+        self._names = {str(call["id"]): call.get("name") for call in made}
+
+    def of_call(self, name: str) -> str:
+        number = 1
+        while f"{name}_{number}" in self._taken:
+            number += 1
+        self._taken.add(f"{name}_{number}")
+        return f"{name}_{number}"
+
+    def of_result(self, name: str) -> str:
+        """Return the id of the first open call of that name."""
+        for call_id in self._open:
+            if self._names[call_id] == name:
+                self._open.remove(call_id)
+                return call_id
+        return self.of_call(name)
+
+
+def _camel(value: Any, *, free: bool = False) -> Any:
+    """Return an object of the API with members in camel case, without empty ones."""
+    if isinstance(value, list):
+        return [_camel(item, free=free) for item in value]
+    if not isinstance(value, dict) or free:
+        return value
+    members = {_SNAKE.sub(lambda match: match[1].upper(), name): item for name, item in value.items()}
+    return {name: _camel(item, free=name in _FREE) for name, item in members.items() if item is not None}
+
+
+def _part(part: Any, at: str, names: _Names) -> Message:
+    if not isinstance(part, dict):
+        raise refused(at, part, "use a part: an object with one of " + ", ".join(PARTS))
+    signature = part.get(_SIGNATURE)
+    signed = {_SIGNATURE: signature} if _SIGNATURE in part else {}
+    if "text" in part and part.get("thought"):
+        thought = {"type": "thinking", "thinking": text_at(part, "text", at)}
+        kept = rest_of(part, "text", "thought", _SIGNATURE)
+        return with_extra(thought | ({"thinkingSignature": signature} if signed else {}), API, kept or {})
+    if "text" in part:
+        said = text_block(text_at(part, "text", at)) | ({"textSignature": signature} if signed else {})
+        kept = rest_of(part, "text", _SIGNATURE)
+        return with_extra(said, API, kept if kept or not signed else {})
+    if isinstance(call := part.get("functionCall"), dict):
+        name = text_at(call, "name", f"{at}.functionCall")
+        arguments = call.get("args", {})
+        if not isinstance(arguments, dict):
+            raise refused(f"{at}.functionCall.args", arguments, "use an object")
+        absent = [member for member in ("id", "args") if member not in call]
+        call_id = call["id"] if isinstance(call.get("id"), str) else names.of_call(name)
+        kept = _inner(part, call, "functionCall", ("id", "name", "args"), absent)
+        made = {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments, **signed}
+        return with_extra(made, API, kept or ({} if signed else None))
+    if isinstance(data := part.get("inlineData"), dict):
+        return _media(part, data, "inlineData", "data", at)
+    if isinstance(data := part.get("fileData"), dict):
+        return _media(part, data, "fileData", "fileUri", at)
+    if any(name in part for name in KEPT) or part.keys() == {_SIGNATURE}:
+        return {"type": "other", "api": API, "value": part}
+    raise refused(at, ", ".join(map(str, part)) or "an empty part", "use a part with one of " + ", ".join(PARTS))
+
+
+def _inner(part: Message, inner: Message, name: str, known: Sequence[str], absent: Sequence[str] = ()) -> Message:
+    """Return what is kept of a part and of the object in it."""
+    kept = rest_of(part, name, _SIGNATURE) or {}
+    unknown = rest_of(inner, *known)
+    return kept | ({"$item": unknown} if unknown else {}) | ({"$without": list(absent)} if absent else {})
+
+
+def _media(part: Message, data: Message, name: str, member: str, at: str) -> Message:
+    mime = data.get("mimeType")
+    kind = str(mime).partition("/")[0]
+    known: Message = {"mimeType": mime} if isinstance(mime, str) else {}
+    known |= {"data" if member == "data" else "url": text_at(data, member, f"{at}.{name}")}
+    if isinstance(data.get("displayName"), str):
+        known["name"] = data["displayName"]
+    kept = _inner(part, data, name, (member, "mimeType", "displayName"))
+    kept |= {_SIGNATURE: part[_SIGNATURE]} if _SIGNATURE in part else {}
+    made = {"type": kind if kind in ("image", "audio") else "document", **known}
+    return with_extra(made, API, kept or ({} if member == "fileUri" else None))
+
+
+_PLAIN = ("output", "result", "content", "error")
+
+
+def _result(part: Message, at: str, names: _Names) -> Message:
+    made = part["functionResponse"]
+    if not isinstance(made, dict):
+        raise refused(f"{at}.functionResponse", made, "use an object")
+    name, response = text_at(made, "name", f"{at}.functionResponse"), made.get("response", {})
+    if not isinstance(response, dict):
+        raise refused(f"{at}.functionResponse.response", response, "use an object")
+    absent = [member for member in ("id", "response") if member not in made]
+    kept = _inner(part, made, "functionResponse", ("id", "name", "response", "parts"), absent)
+    kept |= {_SIGNATURE: part[_SIGNATURE]} if _SIGNATURE in part else {}
+    member = next(iter(response)) if len(response) == 1 else None
+    if member in _PLAIN and isinstance(response[member], str):
+        content = [text_block(response[member])]
+        kept |= {} if member in ("output", "error") else {"$form": member}
+    else:
+        content = [] if "response" in absent else [text_block(json.dumps(response, ensure_ascii=False))]
+        kept |= {"$form": "json"}
+    if isinstance(made.get("parts"), list):
+        kept["$parts"] = True
+        content += [
+            _part(one, f"{at}.functionResponse.parts[{number}]", names) for number, one in enumerate(made["parts"])
+        ]
+    call_id = made["id"] if isinstance(made.get("id"), str) else names.of_result(name)
+    result = {"role": "toolResult", "toolCallId": call_id, "toolName": name, "content": content}
+    return with_extra(result | {"isError": member == "error"}, API, kept)
+
+
+# -- to the API
 
 
 def to_google(source: Source) -> Request:
@@ -19,7 +252,8 @@ def to_google(source: Source) -> Request:
         source: A `SessionContext`, or its messages.
 
     Returns:
-        The members of a request: the messages, and the system prompt and tools if the session has them.
+        The members of a request: the messages, and the system prompt and tools if the session has them. Its `notes` name
+        what the API does not take.
 
     Example:
         ```python
@@ -27,12 +261,15 @@ def to_google(source: Source) -> Request:
         client.models.generate_content(model="gemini-2.5-pro", contents=request["contents"])
         ```
     """
-    system, tools, messages = given(source)
+    notes = Notes()
+    system, tools, messages, sources = given(source, API)
+    first = next((at for at, message in enumerate(messages) if message.get("role") != "developer"), len(messages))
+    system = system + [text for message in messages[:first] if (text := joined_text(message.get("content")))]
     request: Message = {"systemInstruction": {"parts": [{"text": text} for text in sendable(system)]}} if system else {}
-    request["contents"] = google_contents(messages)
+    request["contents"] = google_contents(messages[first:], sources[first:], notes)
     if tools:
         request["tools"] = [{"functionDeclarations": [_declaration(tool) for tool in sendable(tools)]}]
-    return Request(request)
+    return Request(request, notes)
 
 
 def _declaration(tool: Message) -> Message:
@@ -40,52 +277,135 @@ def _declaration(tool: Message) -> Message:
     return declared | ({"parametersJsonSchema": tool["parameters"]} if "parameters" in tool else {})
 
 
-def google_contents(messages: Iterable[Message]) -> list[Message]:
+def google_contents(
+    messages: Iterable[Message], sources: Sequence[str | None] = (), notes: Notes | None = None
+) -> list[Message]:
     """Return the messages in the shape of the Gemini API."""
+    notes = Notes() if notes is None else notes
+    messages = list(messages)
+    calls = called(messages)
     contents: list[Message] = []
     after_results = False
-    for message in convert_to_llm(messages):
-        if message["role"] == "toolResult":
-            if after_results:
-                contents[-1]["parts"].append(_response(message))
-            else:
-                contents.append({"role": "user", "parts": [_response(message)]})
-            after_results = True
+    for message in conversation(messages, sources, notes):
+        role, kept = message["role"], extra_of(message, API)
+        number = kept.get("$part")
+        if role == "toolResult":
+            parts = _sent_result(message, calls.get(str(message.get("toolCallId"))), notes)
+            joins = number > 0 if isinstance(number, int) else after_results
+        else:
+            if role in ("system", "developer"):
+                notes.add("changed", f"a {role} message is sent as a user message: {_TARGET} has no such role")
+            parts = _parts(message, notes)
+            joins = isinstance(number, int) and number > 0
+        after_results = role == "toolResult"
+        named: Message = {"role": "model" if role == "assistant" else "user", "parts": parts}
+        if joins and contents and contents[-1].get("role", "user") in ("user", "function"):
+            contents[-1]["parts"] += parts
             continue
-        after_results = False
-        parts = _parts(message.get("content"))
-        if parts:
-            contents.append({"role": "model" if message["role"] == "assistant" else "user", "parts": parts})
+        members = kept.get("$message") if number is not None else kept
+        members = members if isinstance(members, dict) else {}
+        if "role" in members.get("$without", ()):
+            del named["role"]
+        named |= {name: value for name, value in members.items() if not name.startswith("$")}
+        if parts or came_from(message, API):
+            contents.append(named)
+        else:
+            notes.add("dropped", f"an empty {role} message, which {_TARGET} does not take")
     return [sendable(content) for content in contents]
 
 
-def _response(message: Message) -> Message:
-    member = "error" if message.get("isError") else "output"
-    response: Message = {"name": message.get("toolName"), "response": {member: joined_text(message.get("content"))}}
+def _sent_result(message: Message, call: Message | None, notes: Notes) -> list[Message]:
+    content, kept = message.get("content"), extra_of(message, API)
+    absent = kept.get("$without", ())
+    form = kept.get("$form")
+    text = joined_text(content)
+    response: Any = {"error" if message.get("isError") else "output": text}
+    if form == "json":
+        response = _object(text, response)
+    elif isinstance(form, str):
+        response = {form: text}
+    name = message.get("toolName") or (call or {}).get("name")
+    made: Message = {"name": name, "response": response}
+    if "response" in absent and not text:
+        del made["response"]
     call_id = message.get("toolCallId")
-    return {"functionResponse": {"id": call_id, **response} if call_id else response}
+    if call_id and "id" not in absent and "id" not in extra_of(call or {}, API).get("$without", ()):
+        made = {"id": call_id, **made}
+    beside = [part for part in blocks_of(content) if part.get("type") != "text"]
+    inside = [sent for part in beside if (sent := _part_of(part, message, "toolResult", notes)) is not None]
+    item = kept.get("$item")
+    made |= item if isinstance(item, dict) else {}
+    back = {name: value for name, value in kept.items() if not name.startswith("$")}
+    if kept.get("$parts"):
+        return [{"functionResponse": {**made, "parts": inside}, **back}]
+    if inside:
+        notes.add("moved", f"parts of a tool result ({len(inside)}) were moved after it")
+    return [{"functionResponse": made, **back}, *inside]
 
 
-def _parts(content: object) -> list[Message]:
+def _object(text: str, otherwise: Message) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return otherwise
+    return value if isinstance(value, dict) else otherwise
+
+
+def _parts(message: Message, notes: Notes) -> list[Message]:
+    content, role = message.get("content"), str(message["role"])
     if isinstance(content, str):
         return [{"text": content}] if content else []
-    return [part for block in blocks_of(content) if (part := _part(block)) is not None]
+    found = (_part_of(part, message, role, notes) for part in blocks_of(content))
+    return [part for part in found if part is not None]
 
 
-def _part(block: Message) -> Message | None:
-    kind = block.get("type")
-    if kind == "text" and block.get("text"):
-        return _signed({"text": block["text"]}, block.get("textSignature") or block.get("thoughtSignature"))
-    if kind == "thinking" and block.get("thinkingSignature"):
-        return _signed({"thought": True, "text": block.get("thinking", "")}, block["thinkingSignature"])
-    if kind == "image":
-        return {"inlineData": {"mimeType": block.get("mimeType"), "data": block.get("data")}}
-    if kind == "toolCall":
-        call = {"name": block.get("name"), "args": block.get("arguments") or {}}
-        named = {"id": block["id"], **call} if block.get("id") else call
-        return _signed({"functionCall": named}, block.get("thoughtSignature") or block.get("thought_signature"))
-    return None
+def _part_of(part: Message, message: Message, role: str, notes: Notes) -> Message | None:
+    kind, kept = part.get("type"), extra_of(part, API)
+    back = sent_back(part, API)
+    item = kept["$item"] if isinstance(kept.get("$item"), dict) else {}
+    own = came_from(part, API)
+    signs = own or may_sign(message, part, API)
+    if kind == "text":
+        if part.get("refusal"):
+            notes.add("changed", f"a refusal is sent as text: {_TARGET} has no refusals in messages")
+        signature = (part.get("textSignature") or part.get(_SIGNATURE)) if signs else None
+        if not part.get("text") and not own:
+            return {"text": "", **back} if "text" in part and signature else None
+        return _signed({"text": part.get("text", ""), **back}, signature)
+    if kind in ("thinking", "redactedThinking"):
+        signature = part.get("thinkingSignature")
+        if own or (signature and signs and kind == "thinking"):
+            return _signed({"thought": True, "text": part.get("thinking", ""), **back}, signature)
+        notes.add("dropped", f"a thought without a signature of {_TARGET}")
+        return None
+    if kind == "toolCall" and role == "assistant":
+        if part.get("custom"):
+            notes.add("changed", f"the call {part.get('id')} has a text as its input; it is sent in an object")
+        absent = kept.get("$without", ())
+        call = {"name": part.get("name")} | ({} if "args" in absent else {"args": part.get("arguments") or {}})
+        named = {"id": part["id"], **call} if part.get("id") and "id" not in absent else call
+        signature = (part.get(_SIGNATURE) or part.get("thought_signature")) if signs else None
+        return _signed({"functionCall": named | item, **back}, signature)
+    if kind in ("image", "audio", "document"):
+        return _sent_media(part, item, back) or _instead(part, notes)
+    if kind == "other" and (value := others(part, API)) is not None:
+        return dict(value)
+    return _instead(part, notes)
+
+
+def _sent_media(part: Message, item: Message, back: Message) -> Message | None:
+    typed = {"mimeType": part["mimeType"]} if isinstance(part.get("mimeType"), str) else {}
+    named = {"displayName": part["name"]} if isinstance(part.get("name"), str) else {}
+    if isinstance(part.get("data"), str):
+        return {"inlineData": {**typed, "data": part["data"], **named, **item}, **back}
+    url = media_url(part)
+    return None if url is None else {"fileData": {**typed, "fileUri": url, **named, **item}, **back}
+
+
+def _instead(part: Message, notes: Notes) -> Message | None:
+    text = as_text(part, notes, _TARGET)
+    return None if text is None else {"text": text}
 
 
 def _signed(part: Message, signature: object) -> Message:
-    return {**part, "thoughtSignature": signature} if signature else part
+    return {**part, _SIGNATURE: signature} if signature else part

@@ -49,6 +49,8 @@ def database_backing(
         database.close()
 
     def catalog(cache: str | None) -> JoinedCatalog:
+        if cache is not None and cache.startswith(f"{ROOT}/"):
+            cache = None  # that folder is in the database; SQLite would create it on this machine
         return JoinedCatalog(PostgresCatalog(fs, database, ROOT, formats), ROOT, lambda: Catalog(fs, cache, formats))
 
     def purge(paths: Sequence[str], session_id: str) -> None:
