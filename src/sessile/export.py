@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 Body = Mapping[str, Any]
 
 OMITTED = "[image omitted]"
-_BLOB = b"blob:sha256:"
 _IMAGE = b'"image"'
 _PASSES = 2  # of the redactor: one to learn what is secret, one to count
 _PLACEHOLDER = "[REDACTED:{}]"
@@ -144,11 +143,9 @@ class Export:
 
     def _body(self, entry: Entry) -> Body:
         """The entry as it was appended, or without its images."""
-        if _BLOB in entry.raw and not _is_marker(entry):
-            body: Body = self._session.get_full_entry(entry.id)
-        else:
-            body = entry.body
-        return body if self._images else _without_images(body)
+        if _is_marker(entry):
+            return entry.stored
+        return entry.body if self._images else _without_images(entry.body)
 
     def _redacted(self, value: Any, at: str) -> Any:
         return value if self._redactor is None else self._redactor.redact_value(value, at)
@@ -197,9 +194,8 @@ class Export:
         redacted = self._redacted(header, "header")
         yield (raw if redacted is header else encode_plain(redacted)) + b"\n"
         for entry in self._entries():
-            body = entry.body
             changed = self._redacted(self._body(entry), f"entry {entry.id}")
-            yield (entry.raw if changed is body else encode_plain(changed)) + b"\n"
+            yield (entry.raw if changed is entry.stored else encode_plain(changed)) + b"\n"
 
     def artifacts(self, fs: Filesystem) -> Iterator[tuple[str, bytes | None]]:
         """Yield the artifacts of the session. Links are not followed.
@@ -289,7 +285,7 @@ _TIMES = {"html": 2, "md": 1, "txt": 1, "jsonl": 1}  # how often a form reads ev
 
 
 def _is_marker(entry: Entry) -> bool:
-    return b'"sessile.' in entry.raw and entry.body.get("customType") in MARKERS
+    return b'"sessile.' in entry.raw and entry.stored.get("customType") in MARKERS
 
 
 def _without_images(value: Any) -> Any:
@@ -416,7 +412,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _count_images(session: SessionView, leaf: str | None) -> int:
     entries = session.iter_lines() if leaf is None else session.iter_branch(leaf)
-    return sum(_images_in(entry.body) for entry in entries if _IMAGE in entry.raw)
+    return sum(_images_in(entry.stored) for entry in entries if _IMAGE in entry.raw)
 
 
 def _images_in(value: Any) -> int:

@@ -670,7 +670,7 @@ def _row_of(rows: Sequence[Row], match: Match) -> int | None:
 
 def _rows_with(session: SessionView, rows: Sequence[Row], needle: Needle) -> Iterator[int]:
     for number, (row, entry) in enumerate(zip(rows, session.read_rows(rows), strict=True)):
-        if not row.flags & MARKER and any(needle.spans(text) for _, text in pieces(entry)):
+        if not row.flags & MARKER and any(needle.spans(text) for _, text in pieces(entry.readable)):
             yield number
 
 

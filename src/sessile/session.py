@@ -36,9 +36,10 @@ from sessile.core.context import (
     live_part,
     missing_parent,
 )
-from sessile.core.entries import Content, Entry, Payload, with_base
+from sessile.core.entries import Content, Entry, Payload, Restore, with_base
 from sessile.core.ids import derived_entry_id, new_entry_id
 from sessile.core.kinds import BOUNDARY, CHAIN, LEAF_MARKER, MARKER, MARKERS, TAG, TITLE, State, fold, kind_of
+from sessile.core.lines import MAX_LINE as MAX_READ
 from sessile.core.lines import Finding
 from sessile.core.text import clean_name, clean_tag, iso_timestamp, parse_timestamp
 from sessile.core.tree import NOWHERE, Tree
@@ -157,6 +158,7 @@ class SessionView:
         self._live_findings: list[Finding] = []
         self._state = State()
         self._missing_blobs: dict[str, Finding] = {}
+        self._restore = _restoring(self._blobs, self._missing_blobs)
         self._markers: dict[str, str | None] = {}  # leaf markers that others may append to, and the leaf of each
         self._leaf = self._stored_leaf = self._leaf_at(journal.last())
 
@@ -239,8 +241,8 @@ class SessionView:
         """The current title; `None` if the session has none."""
         row = self._journal.title()
         if row is not None:
-            entry = self._entry(row)
-            name = entry.get("name") if entry.type == "session_info" else entry.get("title")
+            entry = self._entry(row).stored
+            name = entry.get("name") if entry["type"] == "session_info" else entry.get("title")
             return name if isinstance(name, str) and name else None
         title = self.header.get("title")
         return title if isinstance(title, str) and title else None
@@ -249,15 +251,15 @@ class SessionView:
     def title_source(self) -> str | None:
         """Who set the title: "user" or "auto"; `None` if there is no title or the source is unknown."""
         row = self._journal.title()
-        source = self.header.get("titleSource") if row is None else self._entry(row).get("source", "user")
+        source = self.header.get("titleSource") if row is None else self._entry(row).stored.get("source", "user")
         return source if isinstance(source, str) and self.title else None
 
     @property
     def tag(self) -> str | None:
         """The current tag, set on any branch; `None` if there is none."""
         for row in reversed([row for row in self._journal.rows() if row.flags in (CHAIN, MARKER)]):
-            entry = self._entry(row)
-            custom = entry.get("data") if row.flags & MARKER else entry.body  # a marker wraps the row it was made from
+            entry = self._entry(row).stored
+            custom = entry.get("data") if row.flags & MARKER else entry  # a marker wraps the row it was made from
             if isinstance(custom, dict) and custom.get("customType") in (TAG, "claude.tag"):
                 data = custom.get("data")
                 tag = data.get("tag") if isinstance(data, dict) else None
@@ -317,10 +319,12 @@ class SessionView:
     def get_full_entry(self, entry_id: str) -> Payload:
         """Return an entry as it was appended, with images and large texts restored from their blobs.
 
+        This is `get_entry(entry_id).body`, read at once.
+
         Raises:
             EntryNotFound: There is no such entry.
         """
-        return large.restore(self._entry(self._row(entry_id)).body, self._blobs.get, self._note_missing_blob)
+        return self._entry(self._row(entry_id)).body
 
     def blob_pieces(self, digest: str) -> Iterator[bytes]:
         """Yield the bytes of a blob that an entry refers to, in pieces.
@@ -358,12 +362,13 @@ class SessionView:
         return iter(_bridged_path(self._journal, row)[0]) if bridge else self._journal.up(row)
 
     def read_row(self, row: Row) -> Payload:
-        """Return the decoded entry of a row."""
-        return self._entry(row).body
+        """Return the entry of a row with its long texts, but with references to images: `Entry.readable`."""
+        return self._entry(row).readable
 
     def read_rows(self, rows: Sequence[Row]) -> Iterator[Entry]:
         """Yield the entries of some rows. Adjacent lines are read at once."""
-        return (Entry(row.id, row.parent_id, raw) for row, raw in zip(rows, self._journal.read_many(rows), strict=True))
+        lines = zip(rows, self._journal.read_many(rows), strict=True)
+        return (Entry(row.id, row.parent_id, raw, None, self._restore) for row, raw in lines)
 
     # -- the tree
 
@@ -447,7 +452,7 @@ class SessionView:
     def iter_outline(self, *, only: Collection[Only] | None = None, full: bool = False) -> Iterator[OutlineRow]:
         """Yield the rows of `get_outline` one at a time."""
         rows, tree = self._tree()
-        read = lambda number: self._entry(rows[number])  # noqa: E731
+        read = lambda number: self._entry(rows[number]).stored  # noqa: E731
         return _outlined(tree, read, self._leaf, self.get_labels(), only, full)
 
     # -- the context
@@ -507,7 +512,8 @@ class SessionView:
             entry = self._entry(row)
             if row.flags & MARKER and row.flags & TITLE:
                 base = {name: entry.get(name) for name in ("id", "parentId", "timestamp")}
-                marker = {"type": "custom", **base, "customType": LEAF_MARKER, "data": {"name": entry.get("name")}}
+                name = entry.stored.get("name")
+                marker = {"type": "custom", **base, "customType": LEAF_MARKER, "data": {"name": name}}
                 yield encode_plain(marker)
             else:
                 yield entry.raw
@@ -534,7 +540,7 @@ class SessionView:
         return row
 
     def _entry(self, row: Row) -> Entry:
-        return Entry(row.id, row.parent_id, self._journal.read(row))
+        return Entry(row.id, row.parent_id, self._journal.read(row), None, self._restore)
 
     def _rows_to(self, entry_id: str | None) -> list[Row]:
         """The rows from the root to an entry, including leaf markers."""
@@ -551,12 +557,7 @@ class SessionView:
     def _resolved(self, raw: bytes) -> Payload:
         """A decoded line with the content of its blobs."""
         body: Payload = decode(raw)
-        if large.may_hold_refs(raw):
-            body = large.resolve(body, self._blobs.get, self._note_missing_blob)
-        return body
-
-    def _note_missing_blob(self, digest: str) -> None:
-        self._missing_blobs[digest] = Finding("missing_blob", -1, 0, f"blob {digest} is missing or damaged")
+        return self._restore(body, True) if large.may_hold_refs(raw) else body
 
 
 class Session(SessionView):
@@ -664,7 +665,7 @@ class Session(SessionView):
             LeafMoved: Another writer has appended, and `on_leaf_moved` is "fail".
             ReadOnly: The session was opened for reading.
             StorageFailure: The entries could not be stored. Nothing was appended.
-            TooLarge: An entry is longer than 8 MiB after its large strings were moved to blobs.
+            TooLarge: An entry is longer than 8 MiB after its large strings were moved to blobs; in memory, longer than 48 MiB.
         """
         payloads = [_checked(payload, self.path) for payload in entries]
         if not payloads:
@@ -681,7 +682,10 @@ class Session(SessionView):
             missing, new_ids = payloads[len(present) :], ids[len(present) :]
             markers = [marker for marker, leaf in self._markers.items() if leaf == parent]
             try:
-                batch = _Batch(missing, new_ids, key, parent, self._now(), self._stored, on_leaf_moved, moved, markers)
+                limit = MAX_READ if self._store.is_memory else MAX_LINE
+                batch = _Batch(
+                    missing, new_ids, key, parent, self._now(), self._stored, on_leaf_moved, moved, markers, limit
+                )
             except Invalid as error:
                 error.path = self.path
                 raise
@@ -1065,7 +1069,7 @@ class Session(SessionView):
         with self._lock:
             writer = self._writing()
             original = self._store.original_path(writer.path)
-            writer.replace(lambda raw: _rewritten(raw, edit, self._put), keep=original)
+            writer.replace(lambda raw: _rewritten(raw, edit, self._restore, self._put), keep=original)
             self._live = None
             return self._store._keep_once(original)
 
@@ -1268,7 +1272,7 @@ class Session(SessionView):
             rows.append(row)
         if not rows:
             return []
-        if self._entry(rows[0]).get(KEY) != key:
+        if self._entry(rows[0]).stored.get(KEY) != key:
             raise InvalidEntry(f"the id derived from key {key!r} belongs to another entry", hint="use another key")
         self.flush()
         durability = self._store.durability
@@ -1330,11 +1334,23 @@ class Session(SessionView):
         """An entry with its large content moved to blobs."""
         return large.shrink(entry, self._put)
 
-    def _put(self, data: bytes) -> str:
-        return self._blobs.put(data).hash
+    @property
+    def _put(self) -> large.Put | None:
+        """Stores a blob; `None` for a session in memory, which keeps everything in its lines."""
+        blobs = self._blobs
+        return None if self._store.is_memory else lambda data: blobs.put(data).hash
 
     def _now(self) -> str:
         return iso_timestamp(self._store.now())
+
+
+def _restoring(blobs: Blobs, missing: dict[str, Finding]) -> Restore:
+    """A function that puts the content of blobs into a decoded line. Entries hold it, so it does not hold the session."""
+
+    def note(digest: str) -> None:
+        missing[digest] = Finding("missing_blob", -1, 0, f"blob {digest} is missing or damaged")
+
+    return lambda stored, media: large.restore(stored, blobs.get, note, media=media)
 
 
 # -- appending
@@ -1358,7 +1374,9 @@ class _Batch:
         on_leaf_moved: OnLeafMoved = "branch",
         diverged: bool = False,
         markers: Collection[str] = (),
+        limit: int = MAX_LINE,
     ) -> None:
+        self._limit = limit
         given = payloads if key is None else [{**payload, KEY: key} for payload in payloads]
         self._copies = [plain(payload) for payload in given]
         self.ids = ids
@@ -1381,17 +1399,17 @@ class _Batch:
 
     def _encode(self, entry: Payload, copy: Plain) -> bytes:
         line = encode(self._shrink(entry)) if copy.large else encode_plain(entry)
-        if len(line) > MAX_LINE:
+        if len(line) > self._limit:
             raise TooLarge(
-                f"the entry has {len(line)} bytes; the limit is {MAX_LINE}",
+                f"the entry has {len(line)} bytes; the limit is {self._limit}",
                 hint="store large data as an artifact, and append its path",
             )
         return line
 
     def body(self, number: int) -> Payload | None:
         """An entry as it would be read from its line; `None` if it has to be read to know."""
-        copy = self._copies[number]
-        return self.entries[number] if not copy.large else None
+        is_known = not self._copies[number].large and not large.may_hold_refs(self.lines[number])
+        return self.entries[number] if is_known else None
 
     def revise(self, news: News) -> Sequence[bytes]:
         """Other writers have appended: apply `on_leaf_moved` if that was below our parent."""
@@ -1540,12 +1558,12 @@ def _bridged_path(journal: ReadableJournal, leaf: Row) -> tuple[list[Row], list[
 # -- rewriting
 
 
-def _rewritten(raw: bytes, edit: Edit, put: large.Put) -> bytes | None:
+def _rewritten(raw: bytes, edit: Edit, restore: Restore, put: large.Put | None) -> bytes | None:
     """The line that replaces `raw`; `None` if it stays."""
     body = decode(raw)
     if body.get("type") == "session" or not isinstance(body.get("id"), str) or body.get("customType") in MARKERS:
         return None
-    new = edit(Entry(body["id"], body.get("parentId"), raw, body))
+    new = edit(Entry(body["id"], body.get("parentId"), raw, None, restore))
     if new is None:
         return None
     if any(new.get(name) != body.get(name) for name in ("id", "parentId", "type")):
@@ -1558,19 +1576,10 @@ def _without_stale_texts(new: dict[str, Any], old: dict[str, Any]) -> dict[str, 
     full = new.get(large.FULL)
     if not isinstance(full, dict):
         return new
-    unchanged = {pointer: ref for pointer, ref in full.items() if _at(new, pointer) == _at(old, pointer) is not None}
+    at = large.at_pointer
+    unchanged = {pointer: ref for pointer, ref in full.items() if at(new, pointer) == at(old, pointer) is not None}
     rest = {name: value for name, value in new.items() if name != large.FULL}
     return rest | {large.FULL: unchanged} if unchanged else rest
-
-
-def _at(value: Any, pointer: str) -> Any:
-    """The value at a JSON pointer; `None` if there is none."""
-    for step in (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]):
-        try:
-            value = value[int(step)] if isinstance(value, list) else value[step]
-        except (KeyError, IndexError, TypeError, ValueError):
-            return None
-    return value
 
 
 class _ToolCallRewrite:
@@ -1589,14 +1598,14 @@ class _ToolCallRewrite:
         if not self.concerns(entry):
             return None
         blocks = [{**b, "arguments": self._arguments} if self._is_call(b) else b for b in _content(entry)]
-        return {**entry.body, "message": {**entry["message"], "content": blocks}}
+        return {**entry.stored, "message": {**entry.stored["message"], "content": blocks}}
 
     def _is_call(self, block: object) -> bool:
         return isinstance(block, Mapping) and block.get("type") == "toolCall" and block.get("id") == self._call_id
 
 
 def _content(entry: Entry) -> list[Any]:
-    message = entry.get("message")
+    message = entry.stored.get("message")
     content = message.get("content") if isinstance(message, Mapping) else None
     return content if isinstance(content, list) else []
 
@@ -1609,13 +1618,13 @@ _NEAR = 64  # steps up from a tool result to the call that it answers
 
 def _outlined(
     tree: Tree,
-    read: Callable[[int], Entry],
+    read: Callable[[int], Payload],
     leaf: str | None,
     labels: Mapping[str, str],
     only: Collection[Only] | None,
     full: bool,
 ) -> Iterator[OutlineRow]:
-    """The outline of a tree; `read` returns an entry by its number."""
+    """The outline of a tree; `read` returns the line of an entry by its number."""
     left = _COUNTED
 
     def look(number: int) -> Shown:
@@ -1636,7 +1645,7 @@ def _outlined(
     return outline(tree, look, leaf=leaf, labels=labels, count=count, only=wanted, full=full)
 
 
-def _calls_before(tree: Tree, read: Callable[[int], Entry], number: int) -> dict[str, Call]:
+def _calls_before(tree: Tree, read: Callable[[int], Payload], number: int) -> dict[str, Call]:
     """The calls that a tool result may answer: those of the nearest assistant message above it."""
     message = read(number).get("message")
     if not isinstance(message, dict) or message.get("role") != "toolResult":

@@ -75,6 +75,7 @@ class Store:
         blobs (Blobs): The large content of the sessions.
         durability (str): What an entry survives once it has a receipt.
         patience (float): How long to wait for a lock, in seconds.
+        is_memory (bool): Whether the store has no files. Its sessions keep images and long texts in their lines.
 
     Raises:
         Invalid: The durability is invalid.
@@ -113,6 +114,7 @@ class Store:
         self.blobs = blobs_at(blobs, self.layout, self.fs)
         self.pins = NameSet(self.fs, f"{self.layout.root}/pins.json")
         self.durability = durability
+        self.is_memory = False
         self.random = random
         self._deleted = 0  # when the last deletion was, in milliseconds since 1970
         self._kept = 0  # when the last original was kept
@@ -135,7 +137,9 @@ class Store:
     @classmethod
     def in_memory(cls) -> Store:
         """Create a store without files. It is lost when the process ends."""
-        return cls("/memory", fs=_memory(), durability="process")
+        store = cls("/memory", fs=_memory(), durability="process")
+        store.is_memory = True
+        return store
 
     def __enter__(self) -> Self:
         return self

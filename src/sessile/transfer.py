@@ -17,6 +17,7 @@ Rules:
 - A sync never deletes or changes anything in the target: a missing session is copied byte for byte, an existing one gets the
   entries that it lacks. If both copies have grown, syncing both ways gives each the entries of the other, as branches. An
   entry that was rewritten in one copy is reported as a conflict, and both copies stay as they are.
+- A session in memory has its large content in its lines; a sync to another store moves it to blobs.
 - Blobs and artifacts are copied before the lines that refer to them, and entries are compared by id, so an interrupted sync
   continues with the next one. Drafts, trash and caches are not copied.
 - The source is only read.
@@ -28,6 +29,7 @@ import posixpath
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain, islice, zip_longest
 from typing import Literal, NamedTuple
 
@@ -40,7 +42,8 @@ from sessile.agents.myagents import translation as myagents
 from sessile.agents.reader import ForeignReader, open_foreign
 from sessile.agents.registry import AGENTS
 from sessile.core import entries as make
-from sessile.core.codec import decode, encode, encode_plain
+from sessile.core import large
+from sessile.core.codec import decode, encode, encode_plain, plain
 from sessile.core.context import LAST_ENTRY
 from sessile.core.conversation import Conversation
 from sessile.core.entries import Entry, Payload
@@ -373,13 +376,13 @@ def _imported(session: SessionView, name: str) -> str | None:
     if _source(session).get("format") != name:
         return None
     notes = deque((entry for entry in session.iter_lines() if _origin_of(entry).customType == IMPORT_MARKER), maxlen=1)
-    return str(notes[0]["data"]["blob"]).rpartition(":")[2] if notes else None
+    return str(notes[0].stored["data"]["blob"]).rpartition(":")[2] if notes else None
 
 
 def _whole(session: SessionView, entry: Entry) -> Payload:
     """An entry with its full texts and images. Markers and entries of other agents' files are complete already."""
-    complete = entry.get("customType") in MARKERS or session.format != NATIVE
-    return entry.body if complete else session.get_full_entry(entry.id)
+    complete = entry.stored.get("customType") in MARKERS or session.format != NATIVE
+    return entry.stored if complete else entry.body
 
 
 class _Origin(msgspec.Struct, gc=False):
@@ -401,8 +404,8 @@ def _origin_of(entry: Entry) -> _Origin:
     try:
         return _decode_origin(entry.raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):  # a member has an unexpected type
-        custom = entry.get("customType")
-        source = msgspec.Raw() if SOURCE in entry else msgspec.UNSET
+        custom = entry.stored.get("customType")
+        source = msgspec.Raw() if SOURCE in entry.stored else msgspec.UNSET
         return _Origin(source, custom if isinstance(custom, str) else None)
 
 
@@ -417,7 +420,7 @@ def _is_there(entry: Entry, blob: str | None) -> bool:
 def _uuid(session: SessionView, entry_id: str) -> str:
     """The uuid of an entry's row: the original one if it was imported."""
     entry = session.get_entry(entry_id)
-    if entry is None or SOURCE not in entry:
+    if entry is None or SOURCE not in entry.stored:
         return uuid_for(session.id, entry_id)
     return entry_id.partition("/")[0]  # several results in one row have numbered ids
 
@@ -556,6 +559,7 @@ class _Sync:
         self._original = original
         self.path = path
         self._preview = preview
+        self._shrinks = source.is_memory and not target.is_memory  # its lines have everything in them
 
     def run(self) -> Synced:
         if not atomic.exists(self._target.fs, self.path):
@@ -570,8 +574,10 @@ class _Sync:
             if self._preview:
                 return Synced(self._original, self.path, "new", bytes=file.size)
             blobs, files = self._copy_blobs(), self._copy_artifacts()
+            lines = b"".join(file.chunks()).split(b"\n") if self._shrinks else []
+            pieces = (self._line(line, _put_in(self._target)) + b"\n" for line in lines if line)
             try:
-                self._target.journals.create(self.path, file.chunks())
+                self._target.journals.create(self.path, pieces if self._shrinks else file.chunks())
             except SessionExists:  # another sync has copied it
                 return self._merged()
             atomic.set_modified(self._target.fs, self.path, file.stat.st_mtime_ns)
@@ -600,8 +606,9 @@ class _Sync:
             hint = "open both for writing, which migrates them, then sync again"
             raise Conflict("the copies differ, and one has no entry ids", path=self._original, hint=hint)
         have = {row.id: digest for row, digest in _digests(ours)}
+        written = partial(self._line, put=lambda data: sha256(data).hexdigest())
         missing, rewritten = [], []
-        for row, digest in _digests(theirs):
+        for row, digest in _digests(theirs, written):
             if row.id not in have:
                 missing.append(row)
             elif have[row.id] != digest:
@@ -617,7 +624,8 @@ class _Sync:
         with closing(self._target.journals.open(self.path)) as journal:
             rows = iter(missing)
             while batch := list(islice(rows, _SYNC_BATCH)):
-                lines = dict(zip((row.id for row in batch), theirs.read_many(batch), strict=True))
+                written = (self._line(line, _put_in(self._target)) for line in theirs.read_many(batch))
+                lines = dict(zip((row.id for row in batch), written, strict=True))
 
                 def revise(news: News, lines: dict[str, bytes] = lines) -> Sequence[bytes]:
                     present = {row.id for row in news.rows()}  # added by another sync
@@ -626,6 +634,12 @@ class _Sync:
                 journal.commit(journal.append(list(lines.values()), revise).mark)
                 added += sum(map(len, lines.values()))
         return added
+
+    def _line(self, raw: bytes, put: large.Put) -> bytes:
+        """A line of the source as the target stores it."""
+        if not self._shrinks or not (copy := plain(decode(raw))).large:
+            return raw
+        return encode_plain(large.shrink(copy.value, put))
 
     def _date(self) -> None:
         """Set the modification time of the original, if the copy has the same size."""
@@ -673,9 +687,13 @@ class _Sync:
         return copied
 
 
-def _digests(journal: ReadableOwnJournal) -> Iterator[tuple[Row, bytes]]:
-    """Yield every row with a hash of its line."""
+def _put_in(store: Store) -> large.Put:
+    return lambda data: store.blobs.put(data).hash
+
+
+def _digests(journal: ReadableOwnJournal, written: Callable[[bytes], bytes] = bytes) -> Iterator[tuple[Row, bytes]]:
+    """Yield every row with a hash of its line, after a change that the line gets on its way."""
     rows = iter(journal.rows())
     while batch := list(islice(rows, _SYNC_BATCH)):
         for row, raw in zip(batch, journal.read_many(batch), strict=True):
-            yield row, sha256(raw).digest()[:16]
+            yield row, sha256(written(raw)).digest()[:16]

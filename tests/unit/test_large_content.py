@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import json
+import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builders import user
-from sessile import Session, errors
+from sessile import Session, Store, build_session_context, errors
+from sessile.session import TreeNode
+from sessile.storage.blobs import BlobStore
+from sessile.transfer import sync
 from sessions import begun, lines_of, records_of, say, store_at, told, write_file
 from sessions import header as header_of
 
@@ -70,12 +76,13 @@ def test_texts_are_cut_at_any_depth_and_working_members_are_removed(session: Ses
 
 @pytest.mark.mission("X19")
 def test_a_session_shows_what_reopening_it_would_show(session: Session, tmp_path: Path) -> None:
-    """The cut text is the same in memory and on disk; the caller's message is not changed."""
-    message = user("x" * 600_000)
-    session.append_message(message)
+    """The model gets the whole text, at once and after reopening."""
+    session.context()
+    for text in ("x" * 600_000, "y" * 600_000):
+        session.append_message(user(text))
     shown = told(session)
-    assert shown[0].endswith(NOTICE)
-    assert len(message["content"]) == 600_000
+    assert shown == ["x" * 600_000, "y" * 600_000]
+    assert len(session.get_entries()[-1].raw) < 510_000
     session.close()
     with store_at(tmp_path).open(session.path, readonly=True) as again:
         assert told(again) == shown
@@ -141,11 +148,9 @@ def test_small_images_stay_in_the_line(session: Session, length: int, stays: boo
     "spelling", [PNG[:100] + "\n" + PNG[100:], PNG.replace("+", "-").replace("/", "_"), PNG.rstrip("=")]
 )
 def test_another_spelling_of_base64_is_restored_as_it_was(session: Session, spelling: str) -> None:
-    """The model gets the image, and the full entry has the original text."""
+    """The context and the full entry have the original text."""
     entry_id = session.append_message({"role": "user", "content": [image(spelling)]}).id
-    shown = session.context().messages[0]["content"][0]["data"]
-    plain = "".join(spelling.split()).replace("-", "+").replace("_", "/").rstrip("=")
-    assert shown.rstrip("=") == plain
+    assert session.context().messages[0]["content"][0]["data"] == spelling
     assert session.get_full_entry(entry_id)["message"]["content"][0]["data"] == spelling
 
 
@@ -237,3 +242,151 @@ def test_lone_surrogates_in_a_cut_text_come_back(session: Session) -> None:
     entry_id = say(session, text)
     assert session.get_full_entry(entry_id)["message"]["content"] == text
     assert json.loads(lines_of(session.path)[1])["message"]["content"].startswith("\ud83dx")
+
+
+LONG = "words " * 100_000
+SPOKEN = {"role": "user", "content": [{"type": "text", "text": LONG}, image()]}
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the hashes of the blobs that were fetched so far."""
+    found: list[str] = []
+    get = BlobStore.get
+
+    def noted(blobs: BlobStore, digest: str) -> bytes | None:
+        found.append(digest)
+        return get(blobs, digest)
+
+    monkeypatch.setattr(BlobStore, "get", noted)
+    return found
+
+
+@pytest.mark.mission("X19")
+@pytest.mark.mission("X20")
+def test_entries_are_handed_out_whole(session: Session, tmp_path: Path) -> None:
+    """Every way to an entry returns what was appended, in the same process and in the next."""
+    session.append_message(SPOKEN)
+    entry_id = session.append_custom_entry("x", {"notes": LONG, "content": [image()]}).id
+    session.close()
+    for store in (store_at(tmp_path), store_at(tmp_path)):
+        with store.open(session.path) as again:
+            entries = again.get_entries()
+            assert entries == again.get_branch() == list(again.iter_entries()) == list(again.iter_branch())
+            assert entries == [node.entry for node in flat(again.get_tree())]
+            assert entries[0]["message"] == SPOKEN
+            entry = again.get_entry(entry_id)
+            assert entry is not None
+            assert entry["data"] == {"notes": LONG, "content": [image()]}
+            assert again.get_heads() == again.get_children(entries[0].id) == [entry] == [again.get_full_entry(entry_id)]
+            assert "sessile.full" not in entry
+            assert build_session_context(entries) == again.context()
+            assert again.context().messages == [SPOKEN]
+            assert again.findings == []
+
+
+@pytest.mark.mission("X20")
+def test_blobs_are_fetched_when_content_is_first_used(session: Session, fetched: list[str]) -> None:
+    """Ids, kinds, times, stored forms and the outline need none; texts are fetched without images."""
+    session.append_message(SPOKEN)
+    session.append_message(SPOKEN)
+    fetched.clear()
+    entry = session.get_entries()[0]
+    assert (entry.type, entry["type"], entry.get("parentId"), entry["id"]) == ("message", "message", None, entry.id)
+    assert entry.timestamp is not None
+    assert str(entry)
+    assert session.get_outline(full=True)
+    assert session.get_tree()
+    assert session.title is session.tag is None
+    assert entry.stored == json.loads(entry.raw)
+    assert fetched == []
+    content = entry.readable["message"]["content"]
+    assert (content[0]["text"], content[1]["data"]) == (LONG, ref(base64.b64decode(PNG)))
+    assert len(fetched) == 1
+    assert entry["message"] == entry.body["message"] == SPOKEN
+    assert len(fetched) == 3
+
+
+@pytest.mark.mission("X20")
+def test_an_entry_without_references_is_its_line(session: Session) -> None:
+    """It is decoded once."""
+    say(session, "short")
+    entry = session.get_entries()[0]
+    assert entry.body is entry.stored is entry.readable
+
+
+@pytest.mark.mission("X20")
+def test_an_entry_outlives_its_session_and_can_be_copied(tmp_path: Path) -> None:
+    """It does not keep the session, which would keep its file open, and a copy needs no store."""
+    session = begun(store_at(tmp_path))
+    session.append_message(SPOKEN)
+    kept, pickled = session.get_entries()[0], pickle.dumps(session.get_entries()[0])
+    known = weakref.ref(session)
+    session.close()
+    del session
+    assert known() is None
+    assert kept["message"] == pickle.loads(pickled)["message"] == copy.deepcopy(kept)["message"] == SPOKEN
+
+
+@pytest.mark.mission("X20")
+def test_an_entry_whose_blob_is_gone_has_its_reference_and_is_reported(session: Session, tmp_path: Path) -> None:
+    """Both forms agree then."""
+    session.append_message(SPOKEN)
+    for blob in (tmp_path / "blobs").iterdir():
+        blob.unlink()
+    entry = session.get_entries()[0]
+    assert entry.body == entry.stored
+    assert [finding.code for finding in session.findings] == ["missing_blob", "missing_blob"]
+
+
+@pytest.mark.mission("X19")
+@pytest.mark.mission("X20")
+def test_a_session_in_memory_cuts_nothing(fetched: list[str]) -> None:
+    """It has everything in its lines, and no blobs; a line may be as long as can be read."""
+    session = Session.in_memory()
+    session.context()
+    session.append_message(SPOKEN)
+    session.append_message({"role": "user", "content": "z" * 9_000_000})
+    entries = session.get_entries()
+    assert [entry.stored["message"] for entry in entries] == session.context().messages
+    assert [entry.stored for entry in entries] == [entry.body for entry in entries]
+    assert entries[0]["message"] == SPOKEN
+    assert fetched == []
+    assert session.fork().context().messages == session.context().messages
+    with pytest.raises(errors.TooLarge, match="50331648"):
+        session.append_message(user("z" * 50_331_648))
+
+
+@pytest.mark.mission("X19")
+@pytest.mark.mission("X20")
+def test_a_session_in_memory_gets_blobs_when_it_is_synced_to_files(tmp_path: Path) -> None:
+    """On disk it is like any other session; syncing again finds nothing to do."""
+    source, target = Store.in_memory(), store_at(tmp_path)
+    with source.create("/work/app", publish=True) as session:
+        session.append_message(SPOKEN)
+        assert [done.state for done in sync(source, target)] == ["new"]
+        assert [done.state for done in sync(source, target)] == ["same"]
+        session.append_message(SPOKEN)
+        assert [done.state for done in sync(source, target)] == ["grown"]
+        expected = session.context().messages
+    (path,) = [info.path for info in target.list_all()]
+    assert max(map(len, lines_of(path))) < 510_000
+    with target.open(path, readonly=True) as copied:
+        assert copied.context().messages == expected
+        assert all("sessile.full" in entry.stored for entry in copied.get_entries())
+
+
+@pytest.mark.mission("X20")
+def test_a_reference_that_was_given_is_shown_as_reopening_shows_it(session: Session, tmp_path: Path) -> None:
+    """The context after an append is that of the next process, also for an image by reference."""
+    held = store_at(tmp_path).blobs.put(base64.b64decode(PNG))
+    session.context()
+    session.append_message({"role": "user", "content": [image(held.ref)]})
+    assert session.context().messages[0]["content"] == [image()]
+    session.close()
+    with store_at(tmp_path).open(session.path, readonly=True) as again:
+        assert again.context().messages[0]["content"] == [image()]
+
+
+def flat(nodes: list[TreeNode]) -> list[TreeNode]:
+    return [each for node in nodes for each in (node, *flat(node.children))]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from builders import said, user
+from builders import Json, said, user
 from faults.failing import FaultyFilesystem
 from sessile import Session, errors
 from sessile.storage.filesystem import PosixFilesystem
@@ -139,13 +140,38 @@ def test_a_rewritten_text_is_not_restored_from_the_blob_of_the_old_one(session: 
     entry_id = session.append_custom_entry("x", long).id
     session.rewrite_entries(lambda e: {**e, "data": {**e["data"], "a": "short"}} if e.id == entry_id else None)
     assert session.get_full_entry(entry_id)["data"] == {"a": "short", "b": long["b"]}
-    entry = session.get_entry(entry_id)
-    assert entry is not None
-    assert list(entry["sessile.full"]) == ["/data/b"]
+    assert list(stored(session, entry_id)["sessile.full"]) == ["/data/b"]
     session.rewrite_entries(lambda e: {**e, "data": {"b": "short"}} if e.id == entry_id else None)
+    assert "sessile.full" not in stored(session, entry_id)
+
+
+@pytest.mark.mission("X19")
+@pytest.mark.parametrize("form", ["body", "stored"])
+def test_an_edit_may_return_either_form_of_an_entry(session: Session, form: str) -> None:
+    """The other texts and images are still whole, and in blobs."""
+    long, data = "x" * 600_000, base64.b64encode(bytes(3000)).decode()
+    image = {"type": "image", "data": data, "mimeType": "image/png"}
+    entry_id = session.append_custom_message_entry("x", [image, {"type": "text", "text": long}]).id
+    session.rewrite_entries(lambda e: {**getattr(e, form), "display": False} if e.id == entry_id else None)
+    assert session.get_full_entry(entry_id)["content"] == [image, {"type": "text", "text": long}]
+    assert len(lines_of(session.path)[-1]) < 501_000
+
+
+@pytest.mark.mission("X19")
+def test_an_edit_of_an_entry_whose_blob_is_gone_keeps_the_reference(session: Session, tmp_path: Path) -> None:
+    """The text is whole again once the blob is back."""
+    entry_id = session.append_custom_entry("x", {"a": "x" * 600_000, "b": 1}).id
+    (blob,) = (tmp_path / "blobs").iterdir()
+    blob.rename(tmp_path / "aside")
+    session.rewrite_entries(lambda e: {**e, "data": {**e["data"], "b": 2}} if e.id == entry_id else None)
+    (tmp_path / "aside").rename(blob)
+    assert session.get_full_entry(entry_id)["data"] == {"a": "x" * 600_000, "b": 2}
+
+
+def stored(session: Session, entry_id: str) -> Json:
     entry = session.get_entry(entry_id)
     assert entry is not None
-    assert "sessile.full" not in entry
+    return entry.stored
 
 
 @pytest.mark.mission("X19")

@@ -40,7 +40,7 @@ from sessile.core import entries as make
 from sessile.core.codec import decode, encode
 from sessile.core.entries import Payload
 from sessile.core.ids import derived_entry_id, sha256
-from sessile.core.large import may_hold_refs, survives
+from sessile.core.large import survives
 from sessile.errors import LeafMoved
 from sessile.session import Session as Log
 from sessile.store import Store
@@ -307,7 +307,7 @@ def _notes_up(log: Log, entry_id: str | None) -> Iterator[_Note]:
     while batch := list(islice(rows, size)):
         size = _SNAPSHOT
         for entry in reversed(list(log.read_rows(batch[::-1]))):
-            data = _note_of(log.get_full_entry(entry.id) if may_hold_refs(entry.raw) else entry.body)
+            data = _note_of(entry.body)
             if data is not None:
                 yield _Note(entry.id, data)
 

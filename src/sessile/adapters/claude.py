@@ -35,7 +35,7 @@ from sessile.adapters.named_sessions import NamedSessions
 from sessile.agents.claude.translation import body_of, part_of, results_of, to_blocks
 from sessile.core.codec import decode, encode
 from sessile.core.entries import Entry, Payload
-from sessile.core.large import may_hold_refs, survives
+from sessile.core.large import survives
 from sessile.errors import LeafMoved
 from sessile.session import Session
 from sessile.store import Store
@@ -358,10 +358,8 @@ def _without(value: Row, name: str) -> Row:
 def _rows(session: Session, start: int, *, whole: bool) -> Iterator[tuple[str, Row | None]]:
     """Yield the entries after the first `start` with their rows; unless `whole`, large texts and images may be cut."""
     for entry in session.iter_lines(start):
-        yield entry.id, _row_of(_body_of(session, entry, whole))
+        yield entry.id, _row_of(_body_of(entry, whole))
 
 
-def _body_of(session: Session, entry: Entry, whole: bool) -> Payload:
-    if may_hold_refs(entry.raw) and (whole or "text" in entry.get(MEMBER, {})):
-        return session.get_full_entry(entry.id)
-    return entry.body
+def _body_of(entry: Entry, whole: bool) -> Payload:
+    return entry.body if whole or "text" in entry.stored.get(MEMBER, {}) else entry.stored

@@ -52,8 +52,7 @@ from sessile.adapters.langgraph_values import MEMBER, TALK, Packed, Packer, Unpa
 from sessile.adapters.named_sessions import NamedSessions
 from sessile.core import entries as make
 from sessile.core.codec import encode_plain
-from sessile.core.entries import BASE, Entry, Payload
-from sessile.core.large import FULL, may_hold_refs
+from sessile.core.entries import BASE, Payload
 from sessile.errors import Damaged, Invalid
 from sessile.session import Session
 from sessile.store import Store
@@ -499,14 +498,14 @@ class Thread:
         rows = self.session.iter_rows(self._count)
         while batch := list(islice(rows, _BATCH)):
             for row, entry in zip(batch, self.session.read_rows(batch), strict=True):
-                self._learn(row, entry)
+                self._learn(row, entry.stored)
             self._count += len(batch)
 
-    def _learn(self, row: Any, entry: Entry) -> None:
-        if entry.type == "message" and MEMBER in entry:
+    def _learn(self, row: Any, entry: Payload) -> None:
+        if entry["type"] == "message" and MEMBER in entry:
             name = entry[MEMBER]["part"]
             self._parts[name] = row
-            self._entries.setdefault(name, {})[entry.id] = len(self._entries)
+            self._entries.setdefault(name, {})[row.id] = len(self._entries)
             self._free[name] += not entry[MEMBER].get("again", False)
         kind = entry.get("customType")
         if kind not in KINDS:
@@ -671,8 +670,7 @@ class Thread:
 
     def _bodies(self, rows: Sequence[Any]) -> Iterator[Payload]:
         for entry in self.session.read_rows(rows):
-            whole = FULL not in entry and not may_hold_refs(entry.raw)
-            yield entry.body if whole else self.session.get_full_entry(entry.id)
+            yield entry.body
 
     def checkpoint(self, place: Place) -> Payload:
         """Return the data of a checkpoint's entry."""

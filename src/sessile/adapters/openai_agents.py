@@ -275,7 +275,7 @@ class SessileSession:
             self._session, self._log = session, Log()
         outcomes: dict[str, Any] = {}
         if session is not None:
-            outcomes = self._log.read(_whole(session, entry) for entry in session.iter_lines(self._log.count))
+            outcomes = self._log.read(session.iter_lines(self._log.count))
         if not self._log.has(self._branch):
             self._branch = MAIN
         return outcomes
@@ -307,13 +307,6 @@ class SessileSession:
             return work.result()
         work.exception()  # the cancellation hides it
         raise cancelled
-
-
-def _whole(session: Session, entry: Entry) -> Entry:
-    """Return an entry with its images and large texts."""
-    if b"blob:sha256:" not in entry.raw:
-        return entry
-    return Entry(entry.id, entry.parent_id, entry.raw, session.get_full_entry(entry.id))
 
 
 def _on(branch: str, entry: Payload) -> Payload:

@@ -241,8 +241,7 @@ class SessileConversationStore(ConversationStore):
 
 def _whole(session: Session, entry_id: str) -> Payload:
     """Return an entry with its large texts."""
-    entry = session.get_entry(entry_id)
-    return session.get_full_entry(entry_id) if entry is None or b"blob:sha256:" in entry.raw else entry.body
+    return session.get_full_entry(entry_id)
 
 
 class _Log:
@@ -264,12 +263,12 @@ class _Log:
         """Apply the next entries."""
         for entry in entries:
             self.count += 1
-            kept = entry.get(MEMBER)
+            kept = entry.stored.get(MEMBER)
             if isinstance(kept, dict):
                 if "rest" in kept:
                     self.pieces[kept["entry"]], self.parents[kept["entry"]] = [], kept["parent"]
                 self.pieces[kept["entry"]].append(entry.id)
-            elif entry.get("customType") in (RECORD, DELETED) and entry["data"]["expected"] == self.revision:
+            elif entry.stored.get("customType") in (RECORD, DELETED) and entry["data"]["expected"] == self.revision:
                 self.record = entry["data"].get("record")
                 if self.record is not None:
                     self.revisions.add(self.record["revision"])

@@ -355,7 +355,7 @@ def _in_context(app: App, hit: _Hit, query: str, around: int) -> Iterator[Line]:
             entry = None if hit.entry_id is None else session.get_entry(hit.entry_id)
     except SessileError:
         entry = None  # the session is gone; the excerpt is still right
-    text = passages(entry).get(hit.field) if entry is not None else None
+    text = passages(entry.readable).get(hit.field) if entry is not None else None
     if text is None:
         yield from _hit_lines(hit)
         return

@@ -146,6 +146,11 @@ class _Hiding:
         shown: Mapping[str, Any] = self.value(dict(entry))
         return shown
 
+    def readable(self, entry: Entry) -> Mapping[str, Any]:
+        """Return an entry for the terminal, which shows no images."""
+        shown: Mapping[str, Any] = self.value(entry.readable)
+        return shown
+
     def value(self, value: Any) -> Any:
         """Return a text or a JSON value for printing."""
         return value if self._redactor is None else self._redactor.redact_value(value)
@@ -160,7 +165,7 @@ def _transcript(app: App, session: Session, entries: Iterable[Entry], depth: Dep
         yield (Span(f"{many(agents, 'sub-agent')}. Show: --agents", "dim"),)
     yield ()
     yield from transcript_lines(
-        show_all(map(hiding.entry, entries)),
+        show_all(map(hiding.readable, entries)),
         depth,
         app.out.columns,
         hiding.value(session.get_labels()),
@@ -209,7 +214,7 @@ class _Follower:
                     out.record("show.entry/1", {"entry": self._hiding.entry(entry)})
             elif new:
                 labels = self._hiding.value(self._session.get_labels())
-                shown = show_all(map(self._hiding.entry, new))
+                shown = show_all(map(self._hiding.readable, new))
                 out.lines(
                     transcript_lines(
                         shown,
@@ -342,7 +347,7 @@ def _head(app: App, session: Session) -> OutlineHead:
     if entries <= _COUNT_LIMIT:
         digest = Digest()
         for entry in session.iter_entries():
-            digest.add(entry)
+            digest.add(entry.stored)
         counts = digest.counts()
     return OutlineHead(
         title=session.title,
@@ -379,7 +384,8 @@ def diff_verb(app: App, left: str, right: str | None) -> int:
         else:
             second = open_ones.enter_context(opened(app, right))
         by: By = "id" if first.session.path == second.session.path else "content"
-        comparison = compare(first.session.iter_branch(first.at), second.session.iter_branch(second.at), by)
+        one, two = ((entry.readable for entry in each.session.iter_branch(each.at)) for each in (first, second))
+        comparison = compare(one, two, by)
         if app.json:
             sides = {name: _totals(side) for name, side in (("left", comparison.left), ("right", comparison.right))}
             app.out.document("diff/1", common=comparison.common, common_id=comparison.common_id, **sides)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from sessile.core.large import DROPPED, MAX_STRING, MIN_IMAGE, URL
+from sessile.core.large import DATA, DATA_URL, DROPPED, MAX_STRING, MIN_IMAGE, URL
 from sessile.errors import InvalidEntry, TooLarge
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class _Walk:
                 key = str.__str__(key)
             kind = type(item)
             if kind is str:
-                if len(item) > _SURELY_SHORT or (key == "data" and len(item) >= MIN_IMAGE):
+                if len(item) >= MIN_IMAGE and (key == DATA or _may_be_large(item)):
                     self.large = True
             elif kind is dict:
                 item = self._object(item, depth + 1)
@@ -103,7 +103,7 @@ class _Walk:
             if kind is dict:
                 item = self._object(item, depth + 1)
             elif kind is str:
-                self.large = self.large or len(item) > _SURELY_SHORT
+                self.large = self.large or _may_be_large(item)
             else:
                 item = self.copy(item, depth + 1)
             copy.append(item)
@@ -113,13 +113,17 @@ class _Walk:
         """The text or number in an instance of a subclass, such as a member of a `StrEnum`, which equals it."""
         if isinstance(value, str):
             text = str.__str__(value)
-            self.large = self.large or len(text) > _SURELY_SHORT
+            self.large = self.large or len(text) >= MIN_IMAGE  # its name may be that of base64
             return text
         if isinstance(value, int):
             return int.__index__(value)
         if isinstance(value, float):
             return _number(float.__float__(value))
         raise _Refused
+
+
+def _may_be_large(text: str) -> bool:
+    return len(text) > _SURELY_SHORT or (text.startswith(DATA_URL) and len(text) >= MIN_IMAGE)
 
 
 class _Refused(Exception):

@@ -203,7 +203,7 @@ def build_session_context(
 
     Example:
         ```python
-        context = build_session_context([entry.body for entry in session.get_entries()])
+        context = build_session_context(session.get_entries())
         ```
     """
     entries = [entry for entry in entries if entry.get("type") != "session"]

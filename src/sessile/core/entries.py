@@ -1,22 +1,27 @@
 """Entries: the value that readers get, and the payloads that writers make.
 
-An `Entry` is a read-only mapping over one line. It keeps the bytes as they were read and decodes the body on first access.
+An `Entry` is a read-only mapping over one line. It keeps the bytes as they were read, decodes them on first access, and fetches
+what is in blobs when a member that may contain it is first used.
+
 The functions below it return the members of each kind in the order in which they are written. Members with the value `None`
 are left out, as JavaScript leaves out undefined members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sessile.core.codec import decode
 from sessile.core.kinds import DEFAULT_ROLE, LEAF_MARKER
+from sessile.core.large import CUT, may_hold_refs
 from sessile.core.text import parse_timestamp, utc_datetime
 from sessile.core.visible import html_fields, visible_line
 
 Payload = dict[str, Any]
+Restore = Callable[[Payload, bool], Payload]
+"""Returns a decoded line with the texts that are in blobs and, if the second argument says so, with images and other media."""
 Content = str | list[dict[str, Any]]
 
 BASE = ("type", "id", "parentId", "timestamp")
@@ -26,13 +31,16 @@ ROOT = "root"  # means "before the first entry" in a branch summary
 class Entry(Mapping[str, Any]):
     """One entry of a session: a read-only mapping over one line.
 
-    The bytes are kept as they were read; the body is decoded when it is first used. Two entries are equal if their bodies are.
+    The bytes are kept as they were read, and decoded when they are first used. Images and long texts, which are stored in
+    blobs, are fetched when a member other than `type`, `id`, `parentId` and `timestamp` is first used. `stored` is the line
+    without them, and `readable` has the texts only. Two entries are equal if their bodies are.
 
     Args:
         id: The id of the entry.
         parent_id: The id of the entry above it; `None` for a root.
         raw: The line as it is stored, without its newline.
-        body: The decoded line, if it is known already.
+        body: The whole entry, if it is known already.
+        restore: Returns a decoded line with the content of its blobs; `None` if there are none.
 
     Attributes:
         id (str): The id of the entry.
@@ -47,34 +55,66 @@ class Entry(Mapping[str, Any]):
         ```
     """
 
-    __slots__ = ("_body", "id", "parent_id", "raw")
+    __slots__ = ("_body", "_restore", "_stored", "id", "parent_id", "raw")
 
-    def __init__(self, id: str, parent_id: str | None, raw: bytes, body: Payload | None = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        parent_id: str | None,
+        raw: bytes,
+        body: Payload | None = None,
+        restore: Restore | None = None,
+    ) -> None:
         self.id = id
         self.parent_id = parent_id
         self.raw = raw
         self._body = body
+        self._restore = restore
+        self._stored: Payload | None = None
 
     @property
     def body(self) -> Payload:
-        """The decoded line. It is shared: do not change it."""
+        """The entry as it was appended, with images and long texts. It is shared: do not change it.
+
+        What a missing blob contains stays as it is in the line, and becomes a finding of the session.
+        """
         if self._body is None:
-            self._body = decode(self.raw)
+            stored = self.stored
+            restore = self._restore if may_hold_refs(self.raw) else None
+            self._body = stored if restore is None else restore(stored, True)
         return self._body
+
+    @property
+    def stored(self) -> Payload:
+        """The decoded line: images are references to blobs, and long texts are cut. It is shared: do not change it."""
+        if self._stored is None:
+            self._stored = decode(self.raw)
+        return self._stored
+
+    @property
+    def readable(self) -> Payload:
+        """The entry with its long texts, but with references to images: what is read or searched, not looked at."""
+        if self._restore is None or self.raw.find(CUT) < 0:
+            return self.stored
+        return self._restore(self.stored, False)
 
     @property
     def type(self) -> str:
         """The kind of entry, such as "message" or "compaction"."""
-        return str(self.body["type"])
+        return str(self._known()["type"])
 
     @property
     def timestamp(self) -> datetime | None:
         """When the entry was appended, in UTC; `None` if that is missing or invalid. `body` has the stored text."""
-        milliseconds = parse_timestamp(self.body.get("timestamp"))
+        milliseconds = parse_timestamp(self._known().get("timestamp"))
         return None if milliseconds is None else utc_datetime(milliseconds * 1000)
 
+    def _known(self) -> Payload:
+        """The entry or its line, for members that are the same in both."""
+        return self.stored if self._body is None else self._body
+
     def __getitem__(self, name: str) -> Any:
-        return self.body[name]
+        return self._known()[name] if name in BASE else self.body[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.body)
@@ -88,20 +128,24 @@ class Entry(Mapping[str, Any]):
     def __eq__(self, other: object) -> bool:
         return self.body == other.body if isinstance(other, Entry) else self.body == other
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Entry, (self.id, self.parent_id, self.raw, self.body)  # a copy has no way to the blobs
+
     def __repr__(self) -> str:
         return visible_line(f"<Entry {self._kind()} {self.id} parent={self.parent_id} {len(self.raw)} bytes>")
 
     def _repr_html_(self) -> str:
         from sessile.core.words import pieces  # only notebooks need it
 
-        text = next((text for _, text in pieces(self.body) if text.strip()), None)
+        text = next((text for _, text in pieces(self._known()) if text.strip()), None)
         at = None if self.timestamp is None else f"{self.timestamp:%Y-%m-%d %H:%M:%S} UTC"
         values = {"id": self.id, "parent": self.parent_id, "time": at, "size": f"{len(self.raw):,} bytes", "text": text}
         return html_fields(f"Entry {self._kind()}", values)
 
     def _kind(self) -> str:
         """The type, with what else tells entries of that type apart."""
-        message, custom = self.body.get("message"), self.body.get("customType")
+        known = self._known()
+        message, custom = known.get("message"), known.get("customType")
         detail = message.get("role") if isinstance(message, dict) else custom
         return f"{self.type}:{detail[:40]}" if isinstance(detail, str) else self.type
 

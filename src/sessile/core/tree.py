@@ -210,7 +210,7 @@ def branched_lines(
     last: str | None = None
     kept = []
     for entry in path:
-        if kind_of(entry.type).flags & LABEL or entry.get("customType") in MARKERS:
+        if kind_of(entry.type).flags & LABEL or entry.stored.get("customType") in MARKERS:
             dropped.append(entry.id)
             continue
         replacements.update(dict.fromkeys(dropped, entry.id))
@@ -227,9 +227,9 @@ def branched_lines(
 
 
 def _chained(entry: Entry, parent_id: str | None, replacements: Mapping[str, str]) -> bytes:
-    first_kept = entry.get("firstKeptEntryId") if entry.type == "compaction" else None
+    first_kept = entry.stored.get("firstKeptEntryId") if entry.type == "compaction" else None
     moved = replacements.get(first_kept) if isinstance(first_kept, str) else None
     if entry.parent_id == parent_id and moved is None:
         return entry.raw
-    body = {**entry.body, "parentId": parent_id}
+    body = {**entry.stored, "parentId": parent_id}
     return encode(body if moved is None else body | {"firstKeptEntryId": moved})

@@ -237,7 +237,7 @@ class Feed:
         return [Row(number, entry.id, self._event(number, entry)) for number, entry in enumerate(lines, start + 1)]
 
     def _event(self, number: int, entry: Entry) -> Event | None:
-        data = shown(entry)
+        data = shown(entry.stored)  # kept for clients that reconnect: images are fetched by those that want them
         return None if data is None else Event(str(EventId(self.session_id, number)), self.session_id, "entry", data)
 
 

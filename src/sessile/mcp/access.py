@@ -26,6 +26,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from sessile.core.codec import encode_plain
 from sessile.core.dates import parse_moment
 from sessile.core.digest import FIRST_TEXT
 from sessile.core.redact import Redactor
@@ -42,6 +43,7 @@ from sessile.storage.filters import Filter
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+    from sessile.core.entries import Entry, Payload
     from sessile.library import Library
     from sessile.session import Session
     from sessile.storage.catalog_rows import SessionRow
@@ -151,9 +153,15 @@ class Mask:
                 if time.monotonic() > deadline:
                     return
                 if len(entry.raw) <= MAX_ENTRY:
-                    self.value(entry.body)
+                    self.value(readable(entry))
                 self._lines += 1
             self.complete = True
+
+
+def readable(entry: Entry) -> Payload:
+    """Return an entry with its long texts, if they are not too large to be shown; images are references."""
+    whole = entry.readable
+    return whole if whole is entry.stored or len(encode_plain(whole)) <= MAX_ENTRY else entry.stored
 
 
 class Masks:

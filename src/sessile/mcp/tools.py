@@ -46,7 +46,7 @@ from sessile.core.words import (
 from sessile.errors import Ambiguous, EntryNotFound, InvalidQuery, SessileError
 from sessile.gateway.handles import Handles
 from sessile.library import Library, find_leaf
-from sessile.mcp.access import MAX_ENTRY, Access, Call, Mask, Scope, catalogued, iso
+from sessile.mcp.access import MAX_ENTRY, Access, Call, Mask, Scope, catalogued, iso, readable
 from sessile.mcp.shapes import (
     MAX_CURSOR,
     NOTICE,
@@ -274,7 +274,7 @@ class _Search:
                     return None
                 mask = self._masks.get(candidate.path) or self._access.masks.over(session)
                 self._masks[candidate.path] = mask
-                text = mask.text(_field(candidate.field, mask.value(entry.body), mask.value(row_of(entry.raw))))
+                text = mask.text(_field(candidate.field, mask.value(readable(entry)), mask.value(row_of(entry.raw))))
         except SessileError:
             return None  # the session is gone
         spans = self._query.find(text)
@@ -369,7 +369,7 @@ def _entry(session: Session, candidate: _Candidate) -> Entry | None:
     if candidate.entry_id is not None:
         return session.get_entry(candidate.entry_id)
     lines = session.iter_lines()
-    return next((entry for entry in lines if candidate.raw in passages(entry).get(candidate.field, "")), None)
+    return next((entry for entry in lines if candidate.raw in passages(entry.stored).get(candidate.field, "")), None)
 
 
 # -- open_session
@@ -513,7 +513,7 @@ class _Opening:
             note = f"an entry of {len(entry.raw):,} bytes, which is too large to be shown"
             body: Mapping[str, Any] = {"type": "custom", "id": row.id, "customType": note}
             return _Read(row, body, [Part(kind="data", name=None, text=note)], len(note), True)
-        body = self._mask.value(entry.body)
+        body = self._mask.value(readable(entry))
         seen = show(body)
         texts = [self._part(part) for part in seen.at_depth(self._arguments.depth)]
         size = sum(len(part.text.encode()) for part in texts)

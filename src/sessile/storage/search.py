@@ -695,7 +695,8 @@ def _matches(
         known: set[str] = set()
         is_found = False
         for entry_id, entry in entries:
-            whole = entry if get is None or FULL not in entry else restore(entry, get, lambda digest: None)
+            is_whole = get is None or FULL not in entry
+            whole = entry if is_whole or get is None else restore(entry, get, lambda digest: None, media=False)
             # The index has the beginning of a text that was cut: a match that is only in its end is found in any field.
             cut = () if whole is entry else {field for field, text in needle.texts(entry) if not needle.spans(text)}
             for field, text in needle.texts(whole):

@@ -176,7 +176,7 @@ class Compactor:
         """Remove a failed answer from the context if it is the leaf; the entry itself stays."""
         leaf = self._session.leaf_id
         entry = None if leaf is None else self._session.get_entry(leaf)
-        if entry is None or _message(entry).get("stopReason") != "error":
+        if entry is None or _message(entry.stored).get("stopReason") != "error":
             return
         try:
             self._session.append_context_edit(entry.id, None)

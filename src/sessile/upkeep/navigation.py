@@ -107,7 +107,7 @@ class Navigator:
         if target is None:
             raise EntryNotFound(f"entry not found: {target_id!r}", path=session.path)
         path = [entry.id for entry in session.iter_branch()] if session.leaf_id is not None else []
-        found = navigation(path, target.body, [entry.id for entry in session.iter_branch(target_id)])
+        found = navigation(path, target.readable, [entry.id for entry in session.iter_branch(target_id)])
         if not found.moves:
             return Navigated(session.leaf_id)
         event: dict[str, Any] = {"sessionId": session.id, "path": session.path, "targetId": target_id}
@@ -141,7 +141,7 @@ class Navigator:
         self, abandoned: tuple[str, ...], instructions: str | None, replace: bool
     ) -> tuple[str, dict[str, list[str]]]:
         """Return the summary of the abandoned entries, and the files that they touched."""
-        entries = (entry.body for entry_id in reversed(abandoned) if (entry := self._session.get_entry(entry_id)))
+        entries = (entry.readable for entry_id in reversed(abandoned) if (entry := self._session.get_entry(entry_id)))
         branch = prepare_branch(entries, branch_budget(self._window), self._counter)
         if not branch.messages:
             return NO_CONTENT, branch.files.details()

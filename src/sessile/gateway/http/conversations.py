@@ -462,8 +462,8 @@ def _history(gateway: Gateway, query: HistoryQuery) -> History:
         found: list[dict[str, Any]] = []
         size, before = 0, None
         for entry in _upwards(session, query.before):
-            visible = shown(_limited(entry)) or {}
-            size += len(as_json(visible))
+            visible, length = _limited(entry)
+            size += length
             if found and (len(found) == query.limit or size > MAX_BYTES):
                 before = str(found[-1]["id"])
                 break
@@ -488,12 +488,17 @@ def _upwards(session: Session, before: str | None) -> Iterator[Entry]:
             yield entry
 
 
-def _limited(entry: Entry) -> dict[str, Any]:
-    """Return the body of an entry, or a stub if it is larger than a page."""
+def _limited(entry: Entry) -> tuple[dict[str, Any], int]:
+    """Return an entry as clients see it, and its size: as it is stored if it is larger than a page, or a stub."""
     if len(entry.raw) <= MAX_BYTES:
-        return entry.body
+        for form in (entry.body, entry.stored):
+            visible = shown(form) or {}
+            size = len(as_json(visible))
+            if size <= MAX_BYTES or form is entry.stored:
+                return visible, size
     base = {name: entry.get(name) for name in ("type", "id", "parentId", "timestamp")}
-    return {**base, "omitted": {"bytes": len(entry.raw)}}
+    stub = {**base, "omitted": {"bytes": len(entry.raw)}}
+    return stub, len(as_json(stub))
 
 
 # -- previews
@@ -556,7 +561,7 @@ def _last_messages(session: Session, query: PreviewQuery) -> list[Words]:
     for number, entry in enumerate(_upwards(session, None)):
         if len(items) == query.limit or number == _MAX_PREVIEW_ENTRIES:
             break
-        message = text_of(entry)
+        message = text_of(entry.stored)
         if message is not None:
             items.append(Words(role=message[0], text=_cut(message[1], query.max_chars)))  # type: ignore[arg-type]
     return items[::-1]
@@ -565,7 +570,7 @@ def _last_messages(session: Session, query: PreviewQuery) -> list[Words]:
 def _first_message(session: Session, max_chars: int) -> str | None:
     """Return the first user message in file order, if it is near the start of the file."""
     for number, entry in enumerate(session.iter_entries()):
-        message = text_of(entry)
+        message = text_of(entry.stored)
         if message is not None and message[0] == "user":
             return _cut(message[1], max_chars)
         if number == _MAX_PREVIEW_ENTRIES:

@@ -127,7 +127,7 @@ def _delivered(gateway: Gateway, hits: Sequence[Hit]) -> list[Hit]:
         with gateway.store.open(path, readonly=True) as session:
             for hit in hits:
                 entry = session.get_entry(hit.entry_id) if hit.path == path and hit.entry_id is not None else None
-                message = None if entry is None else entry.get("message")
+                message = None if entry is None else entry.stored.get("message")
                 if isinstance(message, dict) and is_silent_answer(message):
                     silent.add((path, hit.entry_id))
     return [hit for hit in hits if (hit.path, hit.entry_id) not in silent]

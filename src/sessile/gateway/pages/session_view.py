@@ -308,7 +308,7 @@ def near_entries(view: View, wanted: Collection[int], *, after: bool = True) -> 
     numbers = [n for n in near(sorted(wanted), len(view.rows), after=after) if not view.is_marker(n)]
     for number, entry in view.read(numbers):
         if number in wanted or may_be_near(entry.raw):
-            yield number, entry.body
+            yield number, entry.stored
 
 
 class RawQuery(RequestModel, frozen=True):
@@ -342,7 +342,7 @@ def _raw(gateway: Gateway, query: RawQuery) -> ViewedRaw:
             number=number,
             id=entry.id,
             parent=view.tree.parents[number],
-            entry=entry.body,
+            entry=entry.stored,
             line=entry.raw[:MAX_STRING].decode("utf-8", "replace"),
             bytes=len(entry.raw),
         )
@@ -447,7 +447,7 @@ def _kind(entry: Entry, flags: int) -> Json:
     if flags & MESSAGE:
         return {"id": entry.id, "type": "message", "message": _message(entry)}
     if flags & (BOUNDARY | TALK) or flags == CHAIN:
-        return {name: value for name, value in entry.items() if name in _DECIDING}
+        return {name: value for name, value in entry.stored.items() if name in _DECIDING}
     return {"id": entry.id, "type": "other"}
 
 
@@ -456,7 +456,7 @@ def _message(entry: Entry) -> Json | None:
     raw = entry.raw
     if b'"message":{' in raw and b'"system"' not in raw and b'"excludeFromContext"' not in raw:
         return _USER
-    message = entry.get("message")
+    message = entry.stored.get("message")
     return {name: message.get(name) for name in _EXCLUDED} if isinstance(message, dict) else None
 
 
@@ -466,7 +466,7 @@ def _is_excluded(message: Json) -> bool:
 
 def _model(view: View, number: int, entry: Entry) -> str | None:
     """Return the model of an answer, or the model that was set at an entry."""
-    message = entry.get("message")
+    message = entry.stored.get("message")
     if isinstance(message, dict) and isinstance(message.get("model"), str):
         provider = message.get("provider")
         return f"{provider}/{message['model']}" if isinstance(provider, str) else str(message["model"])
@@ -578,7 +578,7 @@ def _diff(gateway: Gateway, query: DiffQuery) -> ViewedDiff:
         parting = tree.common_ancestor(one, other)
         shared = [] if parting == NOWHERE else tree.path(parting)
         left, right = (tree.path(tip)[len(shared) :] for tip in (one, other))
-        ours, theirs = ((entry for _, entry in view.read(side)) for side in (left, right))
+        ours, theirs = ((entry.stored for _, entry in view.read(side)) for side in (left, right))
         comparison = compare(ours, theirs)
         return ViewedDiff(
             common=sum(not view.rows[number].flags & LABEL for number in shared),

@@ -308,9 +308,9 @@ class Records:
         """Return the turn with that id in a session."""
         with self._gateway.opened(path) as session:
             entry = session.get_entry(turn_id)
-            if entry is None or not _is_message_of_turn(entry.body):
+            if entry is None or not _is_message_of_turn(entry.stored):
                 return None
-            key = entry.body["turn"].get("key")
+            key = entry.stored["turn"].get("key")
             key = key if isinstance(key, str) else ""  # a file edited by hand
             return Stored(turn_id, session.id, key, session.get_entry(reply_id(session.id, turn_id)))
 
