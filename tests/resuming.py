@@ -5,6 +5,9 @@ A conversation and a request are compared as lists of items, in order:
     ["text", text]    ["call", name, arguments]    ["image", hash]
 
 The text of a result is a text. A request may have more items than the conversation (reminders, the next prompt), never fewer.
+
+`fixtures/resumed.json.gz` has, for every source and target, the items that the real program sent and the shapes of the rows that
+it was given. `SESSILE_RECORD=1 make peers` writes it anew.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import json
 import struct
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -219,6 +222,21 @@ def _parts(content: Any) -> Iterator[Item]:
             yield ["image", _digest(b64decode(part["image_url"].partition(",")[2]))]
 
 
+def items_of_row(row: Mapping[str, Any]) -> Iterator[Item]:
+    """Yield the items of a row that was placed for any of the targets."""
+    if row.get("type") == "response_item":
+        yield from _responses_items(row["payload"])
+    elif row.get("type") == "message":
+        for message in convert_to_llm([row["message"]]):
+            yield from _items(message)
+    elif row.get("type") in ("compaction", "branch_summary"):
+        yield ["text", row["summary"].strip()]
+    elif row.get("type") == "custom_message":
+        yield from _items(row)
+    elif "uuid" in row:
+        yield from _anthropic_items(row["message"]["content"])
+
+
 def missing(wanted: Wanted, found: list[Item]) -> list[Item]:
     """Return the items that a request lacks or has in another order; texts may be joined with others."""
     lacking = list(_out_of(wanted.said, found))
@@ -245,6 +263,48 @@ def _out_of(items: list[Item], found: list[Item]) -> Iterator[Item]:
                 break
         else:
             yield item
+
+
+# -- what real programs sent
+
+RECORDED = Path(__file__).parent / "fixtures" / "resumed.json.gz"
+_LONGEST = 120
+_NAMES = ("type", "role", "stop_reason", "stopReason", "media_type", "mimeType")
+_OPAQUE = ("arguments", "input", "details", "id", "call_id")
+
+
+def abbreviated(item: Item) -> Item:
+    """Return an item with a hash instead of a long text."""
+    text = item[1]
+    return item if len(text) <= _LONGEST else [item[0], f"{text[: _LONGEST // 2]}…{_digest(text.encode())}"]
+
+
+def record(wanted: Wanted, found: list[Item]) -> list[Item]:
+    """Return the items of a request that belong to a conversation, abbreviated."""
+    known = {item[1] for item in (*wanted.said, *(each for result in wanted.results for each in result)) if item[1]}
+    kept: list[Item] = []
+    for kind, text in found:
+        if kind != "text" or text in known:
+            kept.append([kind, text])
+        else:
+            inside = sorted((text.find(part), part) for part in known if len(part) > 7 and part in text)
+            kept += [["text", part] for _, part in inside]
+    return [abbreviated(item) for item in kept]
+
+
+def shapes(lines: Iterable[bytes]) -> set[str]:
+    """Return the shapes of the rows of a file: their members and kinds, without their values."""
+    return {json.dumps(_shape(json.loads(line)), sort_keys=True) for line in lines}
+
+
+def _shape(value: Any, name: str = "") -> Any:
+    if name in _OPAQUE:
+        return "…"
+    if isinstance(value, dict):
+        return {key: _shape(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted({json.dumps(_shape(item), sort_keys=True) for item in value})
+    return value if name in _NAMES else type(value).__name__
 
 
 def _canonical(value: Any) -> str:

@@ -79,13 +79,13 @@ def resume(agent: str, target: str, home: Path, cwd: Path) -> Run:
         "PATH": os.pathsep.join(folders),
         "TMPDIR": str(home / "tmp"),
         "LANG": "C.UTF-8",
-        "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_KEY": "sk-none",
         "NO_KEY": "none",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "PI_OFFLINE": "1",
     }
+    if agent == "claude":  # the others have a provider of their own in their configuration
+        environment |= {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-none"}
     (home / "tmp").mkdir(exist_ok=True)
     cwd.mkdir(parents=True, exist_ok=True)
     return run(arguments, environment, cwd)

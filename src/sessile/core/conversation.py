@@ -31,6 +31,7 @@ FAMILY_ROLES = ("bashExecution", "custom", "hookMessage", "branchSummary", "comp
 """Roles of the pi family that all of its programs understand."""
 
 _NAMELESS = "unknown_tool"
+_SPARED = "stands_for"
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _DATA_URL = re.compile(r"data:(image/[a-z+.-]+);base64,")
@@ -100,10 +101,19 @@ def plain(conversation: Conversation, takes: Takes) -> Cleaned:
     pieces = [_taken(piece, takes, notes) for piece in pieces]
     pieces = _images_after_answers(pieces, notes)
     cleaned = clean([piece.message for piece in pieces], takes.policy)
+    messages = [_restored(message) for message in cleaned.messages]
     places = [piece.place for piece in pieces]
     moved = [note._replace(place=place) for note in cleaned.notes if (place := places[note.place]) is not None]
     origins = [None if at is None else places[at] for at in cleaned.origins]
-    return Cleaned(cleaned.messages, origins, sorted([*notes, *moved], key=lambda note: note.place))
+    return Cleaned(messages, origins, sorted([*notes, *moved], key=lambda note: note.place))
+
+
+def _restored(message: Message) -> Message:
+    """Return a message with the parts that texts stand for."""
+    content = message.get("content")
+    if not isinstance(content, list) or not any(_SPARED in block for block in content):
+        return message
+    return {**message, "content": [block.get(_SPARED, block) for block in content]}
 
 
 def family(conversation: Conversation, takes: Takes) -> Cleaned:
@@ -199,8 +209,8 @@ def _block(block: Any, piece: Piece, takes: Takes, notes: Notes) -> Message | No
         return _image(block, piece, takes, notes)
     if kind in ("toolCall", "toolUse", "functionCall"):
         return _call(block, piece, notes)
-    if kind == "document" and takes.documents and isinstance(block.get("data"), str):
-        return block
+    if kind == "document" and takes.documents and (block.get("data") or block.get("url")):
+        return _spared(block)
     if kind in ("document", "audio"):
         return _attachment(block, str(kind), piece, notes)
     if kind in ("text", "thinking", "redactedThinking"):
@@ -215,7 +225,7 @@ def _image(block: Message, piece: Piece, takes: Takes, notes: Notes) -> Message:
     if isinstance(url, str) and not isinstance(data, str):
         found = _DATA_URL.match(url)
         if found is None and takes.urls:
-            return {"type": "image", "url": url}
+            return _spared({"type": "image", "url": url})
         if found is None:
             notes.add(piece, "changed", "an image that is only an address became a text")
             return text_block(f"[image: {url}]")
@@ -224,6 +234,11 @@ def _image(block: Message, piece: Piece, takes: Takes, notes: Notes) -> Message:
         notes.add(piece, "dropped", "an image whose data is missing or damaged")
         return text_block("[an image was here, but its data is missing]")
     return {"type": "image", "data": data, "mimeType": sniff(data) or block.get("mimeType") or "image/png"}
+
+
+def _spared(block: Message) -> Message:
+    """Return a text that stands for a part that hygiene does not know."""
+    return {**text_block(f"[{block['type']}]"), _SPARED: block}
 
 
 def _is_base64(data: str) -> bool:

@@ -13,13 +13,20 @@ from typing import Any
 from sessile.agents.base import Placed
 from sessile.agents.claude.paths import project_dir, session_path
 from sessile.agents.claude.rows import NewRow, title_row
-from sessile.agents.claude.translation import to_blocks, uuid_for
+from sessile.agents.claude.translation import uuid_for
 from sessile.core.codec import encode_plain
 from sessile.core.conversation import Conversation, Takes, plain, time_of
+from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.family import text_block
 from sessile.core.providers import MISSING, Policy
 from sessile.core.text import iso_timestamp
 
-_TAKES = Takes(Policy("claude-code", "full", "safe", MISSING, signatures="claude", results=True, bootstrap=True))
+_TAKES = Takes(
+    Policy("claude-code", "full", "safe", MISSING, signatures="claude", results=True, bootstrap=True),
+    documents=True,
+    urls=True,
+)
+_EMPTY = "[omitted: this message was empty]"
 _VERSION = "2.1.0"  # rows of this release have every member that is written here
 _USAGE = {"input": "input_tokens", "output": "output_tokens"}
 _USAGE |= {"cacheRead": "cache_read_input_tokens", "cacheWrite": "cache_creation_input_tokens"}
@@ -42,6 +49,7 @@ def _rows(conversation: Conversation, messages: list[dict[str, Any]], session_id
         uuid = uuid_for(session_id, str(number))
         at = time_of(message) or at
         assistant = message.get("role") == "assistant"
+        content = _content(message)
         yield {
             "parentUuid": parent,
             "isSidechain": False,
@@ -50,25 +58,21 @@ def _rows(conversation: Conversation, messages: list[dict[str, Any]], session_id
             "sessionId": session_id,
             "version": _VERSION,
             "type": "assistant" if assistant else "user",
-            "message": _answer(message, uuid) if assistant else _said(message),
+            "message": _answer(message, content, uuid) if assistant else {"role": "user", "content": content},
             "uuid": uuid,
             "timestamp": iso_timestamp(at),
         }
         parent = uuid
 
 
-def _said(message: Mapping[str, Any]) -> NewRow:
-    """Return what the user or a tool said."""
-    content = message.get("content")
-    if message.get("role") == "toolResult":
-        block = {"type": "tool_result", "tool_use_id": message.get("toolCallId"), "content": to_blocks(content)}
-        content = [block | {"is_error": True} if message.get("isError") else block]
-        return {"role": "user", "content": content}
-    return {"role": "user", "content": content if isinstance(content, str) else to_blocks(content)}
+def _content(message: dict[str, Any]) -> Any:
+    """Return the content of a message as the API takes it."""
+    own = {name: value for name, value in message.items() if name != "extra"}
+    made = anthropic_messages([own])
+    return made[0]["content"] if made else [text_block(_EMPTY)]
 
 
-def _answer(message: Mapping[str, Any], uuid: str) -> NewRow:
-    content = to_blocks(message.get("content"))
+def _answer(message: Mapping[str, Any], content: Any, uuid: str) -> NewRow:
     usage = message.get("usage")
     counts = usage if isinstance(usage, Mapping) else {}
     used = {theirs: counts[ours] if isinstance(counts.get(ours), int) else 0 for ours, theirs in _USAGE.items()}
