@@ -55,6 +55,8 @@ faulthandler.register(signal.SIGUSR2, open(os.environ["CENSUS"] + ".stacks", "w"
 """
 RUN = '\nrunpy.run_module("sessile.cli.main", run_name="__main__", alter_sys=True)\n'
 
+PATIENCE = 120.0  # seconds for an answer: the numbers must stay flat, but other work may share the machine
+
 
 class Census(NamedTuple):
     """The numbers of a gateway between two rounds."""
@@ -118,7 +120,7 @@ class Load:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
-        async with httpx.AsyncClient(base_url=self.gateway.url, headers=self._bearer, timeout=30, verify=False) as http:
+        async with httpx.AsyncClient(base_url=self.gateway.url, headers=self._bearer, timeout=PATIENCE, verify=False) as http:
             yield http
 
     async def _ask(self, http: httpx.AsyncClient, method: str, path: str, *wanted: int, **what: Any) -> httpx.Response:
