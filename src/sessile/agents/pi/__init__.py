@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class _Family(Agent):
     """A program of the family."""
 
-    capabilities = NATIVE_CAPABILITIES
+    capabilities = NATIVE_CAPABILITIES - {"tag"}
     thinking_as_text = False  # of other providers than Anthropic
 
     def folder(self, cwd: str, home: str, environ: Mapping[str, str]) -> str:
