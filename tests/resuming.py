@@ -287,7 +287,7 @@ def record(wanted: Wanted, found: list[Item]) -> list[Item]:
         if kind != "text" or text in known:
             kept.append([kind, text])
         else:
-            inside = sorted((text.find(part), part) for part in known if len(part) > 7 and part in text)
+            inside = sorted((text.find(part), part) for part in known if part in text)
             kept += [["text", part] for _, part in inside]
     return [abbreviated(item) for item in kept]
 

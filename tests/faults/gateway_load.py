@@ -120,7 +120,9 @@ class Load:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
-        async with httpx.AsyncClient(base_url=self.gateway.url, headers=self._bearer, timeout=PATIENCE, verify=False) as http:
+        async with httpx.AsyncClient(
+            base_url=self.gateway.url, headers=self._bearer, timeout=PATIENCE, verify=False
+        ) as http:
             yield http
 
     async def _ask(self, http: httpx.AsyncClient, method: str, path: str, *wanted: int, **what: Any) -> httpx.Response:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import msgspec
@@ -67,6 +68,7 @@ class Agent:
         expiry: When the agent deletes its own sessions; `None` if it never does.
         variables: Environment variables that move its home, each with the default.
         sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
+        placing: The module that `place` imports when it is called, because a listing places nothing.
     """
 
     name: str = ""
@@ -77,6 +79,7 @@ class Agent:
     expiry: Expiry | None = None
     variables: tuple[tuple[str, str], ...] = ()
     sub_agents: str | None = None
+    placing: str = ""
 
     @property
     def format(self) -> Format | None:
@@ -108,7 +111,7 @@ class Agent:
     @property
     def places(self) -> bool:
         """Whether a conversation can be put where the agent's program finds it."""
-        return type(self).place is not Agent.place
+        return bool(self.placing) or type(self).place is not Agent.place
 
     def place(self, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
         """Return the file with which the agent's own program goes on from a conversation, and where it belongs.
@@ -120,7 +123,10 @@ class Agent:
             home: The user's home folder.
             environ: The environment variables.
         """
-        raise Unsupported(f"cannot place a session for {self.name}", hint="resume it in another agent")
+        if not self.placing:
+            raise Unsupported(f"cannot place a session for {self.name}", hint="resume it in another agent")
+        placed: Placed = import_module(self.placing).place(self, conversation, home, environ)
+        return placed
 
     def list_at(self, place: Place, folder: str, *, missing: bool = False) -> SessionList | None:
         """Return the agent's own list of the sessions in a folder; `None` if there is none, unless it may be missing."""

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sessile.agents.base import Agent, Expiry, Format, Place, Placed
+from sessile.agents.base import Agent, Expiry, Format, Place
 from sessile.core.lines import Finding
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
     from sessile.agents.writer import RowsJournal
-    from sessile.core.conversation import Conversation
     from sessile.storage.base import Filesystem
 
 
@@ -28,6 +27,7 @@ class ClaudeCode(Agent):
     expiry = Expiry(("settings.json", "settings.local.json"), "cleanupPeriodDays", 30)
     variables = (("CLAUDE_CONFIG_DIR", "~/.claude"),)
     sub_agents = "subagents"
+    placing = "sessile.agents.claude.placing"
 
     @cached_property
     def format(self) -> Format:
@@ -38,14 +38,8 @@ class ClaudeCode(Agent):
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return the projects folder."""
-        root = _root(home, environ)
+        root = environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude"
         return [Source(self.name, root, f"{root}/projects")]
-
-    def place(self, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
-        """Return a conversation as a transcript in its project folder."""
-        from sessile.agents.claude.placing import place  # a listing places nothing
-
-        return place(conversation, _root(home, environ))
 
     def open_for_writing(self, place: Place, path: str) -> RowsJournal:
         """Open a transcript for appending."""
@@ -79,7 +73,3 @@ class ClaudeCode(Agent):
         from sessile.agents.claude.paths import read_sidecar
 
         return read_sidecar(fs, path)
-
-
-def _root(home: str, environ: Mapping[str, str]) -> str:
-    return environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sessile.agents.base import Placed
+from sessile.agents.base import Agent, Placed
 from sessile.agents.claude.paths import project_dir, session_path
 from sessile.agents.claude.rows import NewRow, title_row
 from sessile.agents.claude.translation import uuid_for
@@ -32,14 +32,16 @@ _USAGE = {"input": "input_tokens", "output": "output_tokens"}
 _USAGE |= {"cacheRead": "cache_read_input_tokens", "cacheWrite": "cache_creation_input_tokens"}
 
 
-def place(conversation: Conversation, root: str) -> Placed:
-    """Return the transcript of a conversation; `root` is the configuration folder of Claude Code."""
+def place(agent: Agent, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
+    """Return the transcript of a conversation."""
     session_id = uuid_for(conversation.digest("claude").hex(), conversation.id)
     cleaned = plain(conversation, _TAKES)
     rows = [*_rows(conversation, cleaned.messages, session_id)]
     if conversation.title and conversation.title.strip():
         rows.append(title_row(session_id, conversation.title))
-    path = session_path(project_dir(root, conversation.cwd), session_id)
+    path = session_path(
+        project_dir(agent.sources(home, environ, lambda folder: ())[0].root, conversation.cwd), session_id
+    )
     return Placed(session_id, path, [encode_plain(row) + b"\n" for row in rows], [note.text for note in cleaned.notes])
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sessile.agents.base import Entry, Placed
+from sessile.agents.base import Agent, Entry, Placed
 from sessile.core.codec import encode_plain
 from sessile.core.conversation import Conversation, Takes, plain, time_of
 from sessile.core.messages.family import blocks_of, joined_text
@@ -25,8 +25,8 @@ _CUT = 20_000  # bytes; Codex cuts at about twice as many
 _VERSION = "0.166.0"  # a release that reads such rollouts
 
 
-def place(conversation: Conversation, root: str) -> Placed:
-    """Return the rollout of a conversation; `root` is the home folder of Codex."""
+def place(agent: Agent, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
+    """Return the rollout of a conversation."""
     session_id = conversation.new_id("codex")
     stamp = conversation.times()
     cleaned = plain(conversation, Takes(_POLICY, urls=True, developer=True))
@@ -37,7 +37,8 @@ def place(conversation: Conversation, root: str) -> Placed:
     day = stamp[:10].replace("-", "/")
     name = f"rollout-{stamp[:19].replace(':', '-')}-{session_id}.jsonl"
     lines = [encode_plain(row) + b"\n" for row in rows]
-    return Placed(session_id, f"{root}/sessions/{day}/{name}", lines, [note.text for note in cleaned.notes])
+    sessions = agent.sources(home, environ, lambda folder: ())[0].sessions
+    return Placed(session_id, f"{sessions}/{day}/{name}", lines, [note.text for note in cleaned.notes])
 
 
 def _meta(conversation: Conversation, session_id: str, stamp: str) -> Entry:

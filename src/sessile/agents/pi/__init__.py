@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from sessile.agents.base import NATIVE_CAPABILITIES, Agent, Placed
+from sessile.agents.base import NATIVE_CAPABILITIES, Agent
 from sessile.storage.layout import Source, encode_cwd, folder_names
 
-if TYPE_CHECKING:
-    from sessile.core.conversation import Conversation
 
-
-class _Family(Agent):
+class Family(Agent):
     """A program of the family."""
 
     capabilities = NATIVE_CAPABILITIES - {"tag"}
-    thinking_as_text = False  # of other providers than Anthropic
+    placing = "sessile.agents.pi.placing"
+    thinking_as_text = False  # in placed sessions, of other providers than Anthropic
 
     def folder(self, cwd: str, home: str, environ: Mapping[str, str]) -> str:
         """Return the name of a project's folder."""
         return encode_cwd(cwd)
 
-    def place(self, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
-        """Return a conversation as a session in the folder of its project."""
-        from sessile.agents.pi.placing import place  # a listing places nothing
 
-        sessions = self.sources(home, environ, lambda folder: ())[0].sessions
-        folder = self.folder(conversation.cwd, home, environ)
-        return place(conversation, self.name, sessions, folder, thinking_as_text=self.thinking_as_text)
-
-
-class Pi(_Family):
+class Pi(Family):
     """pi: `~/.pi/agent`."""
 
     name = "pi"
@@ -47,7 +36,7 @@ class Pi(_Family):
         return [Source(self.name, folder, f"{folder}/sessions") for folder in dict.fromkeys(homes)]
 
 
-class _Fork(_Family):
+class _Fork(Family):
     """A program made from pi, with a home of its own."""
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sessile.agents.base import Entry, Placed
+from sessile.agents.pi import Family
 from sessile.core.codec import encode_plain
 from sessile.core.conversation import Conversation, Takes, family, time_of
 from sessile.core.ids import sha256
@@ -27,29 +28,22 @@ _RESULT = ("role", "toolCallId", "toolName", "content", "details", "isError", "t
 _COMMAND = ("role", "command", "output", "exitCode", "cancelled", "truncated", "fullOutputPath", "timestamp")
 
 
-def place(conversation: Conversation, agent: str, sessions: str, folder: str, *, thinking_as_text: bool) -> Placed:
-    """Return the session file of a conversation.
-
-    Args:
-        conversation: What to go on from.
-        agent: The name of the program.
-        sessions: Its folder of sessions.
-        folder: The name of the project's folder in it.
-        thinking_as_text: Whether thinking of other providers than Anthropic becomes a text.
-    """
-    session_id = conversation.new_id(agent)
+def place(agent: Family, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
+    """Return the session file of a conversation."""
+    session_id = conversation.new_id(agent.name)
     stamp = conversation.times()
     cleaned = family(conversation, _TAKES)
     header: Entry = {"type": "session", "version": 3, "id": session_id, "timestamp": stamp, "cwd": conversation.cwd}
     name = conversation.title.strip() if conversation.title else ""
-    entries = list(_entries(conversation, cleaned.messages, session_id, thinking_as_text))
+    entries = list(_entries(conversation, cleaned.messages, session_id, agent.thinking_as_text))
     if name:
         last = entries[-1]["id"] if entries else None
         info = {"type": "session_info", "id": _id(session_id, "name"), "parentId": last, "timestamp": stamp}
         entries.append({**info, "name": name})
         header["title"] = name
     lines = [encode_plain(row) + b"\n" for row in (header, *entries)]
-    path = f"{sessions}/{folder}/{file_name(stamp, session_id)}"
+    sessions = agent.sources(home, environ, lambda folder: ())[0].sessions
+    path = f"{sessions}/{agent.folder(conversation.cwd, home, environ)}/{file_name(stamp, session_id)}"
     return Placed(session_id, path, lines, [note.text for note in cleaned.notes])
 
 
