@@ -26,6 +26,7 @@ import msgspec
 from sessile.core.codec import decode
 from sessile.core.kinds import flags_of
 from sessile.core.lines import Finding, Head, Line, Scanner
+from sessile.core.providers import Dialect
 from sessile.errors import Unsupported
 from sessile.storage.formats import Told
 from sessile.storage.layout import Source
@@ -69,6 +70,7 @@ class Agent:
         variables: Environment variables that move its home, each with the default.
         sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
         placing: The module that `place` imports when it is called, because a listing places nothing.
+        dialect: How it writes its requests; `None` if that is unknown, so that only the provider's rules count.
     """
 
     name: str = ""
@@ -80,6 +82,7 @@ class Agent:
     variables: tuple[tuple[str, str], ...] = ()
     sub_agents: str | None = None
     placing: str = ""
+    dialect: Dialect | None = None
 
     @property
     def format(self) -> Format | None:
@@ -142,6 +145,10 @@ class Agent:
 
     def describe_sub_agent(self, fs: Filesystem, path: str) -> Mapping[str, Any]:
         """Return what the agent notes of a sub-agent: agentType, description, worktreePath."""
+        return {}
+
+    def model_facts(self, fs: Filesystem, path: str, provider: str, model: str) -> Mapping[str, Any]:
+        """Return what its settings say of a model, for a session file: `input` (such as text, image), `reasoning`."""
         return {}
 
     def __repr__(self) -> str:
