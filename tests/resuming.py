@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from agent_records import unpack
 from sessile import Session, Store
 from sessile.core.messages.family import convert_to_llm
+from sessile.core.messages.request import given
 
 Item = list[str]
 TARGETS = ("pi", "omp", "claude", "codex")
@@ -84,8 +85,8 @@ def picture(number: int) -> str:
 
 def native(folder: Path) -> Session:
     """Open a session with everything: tools, images, branches, a compaction, odd ids and names, texts too long for a line."""
-    for path in (folder / "native" / "sessions").rglob("*.jsonl"):
-        return Store(folder / "native").open(path, readonly=True)
+    for made in (folder / "native" / "sessions").rglob("*.jsonl"):
+        return Store(folder / "native").open(made, readonly=True)
     clock, drawn = count(1_794_900_000), count(1)
     store = Store(
         folder / "native",
@@ -156,7 +157,8 @@ def expected(session: Session) -> Wanted:
     """Return the items of a session's context, from its entries and blobs rather than from any conversion."""
     context = session.context()
     wanted = Wanted([], [])
-    for message, source in zip(context.messages, context.sources, strict=True):
+    talk = given(context)
+    for message, source in zip(talk.messages, talk.sources, strict=True):
         whole = session.get_full_entry(source) if source is not None and session.format == "native" else {}
         message = whole.get("message") or message
         summary = message.get("summary")  # each agent introduces it in its own words
@@ -165,7 +167,7 @@ def expected(session: Session) -> Wanted:
             found = [["text", summary.strip()]]
         if message["role"] == "toolResult":
             wanted.results.append(found)
-        elif message["role"] != "system":
+        else:
             wanted.said.extend(found)
     return wanted
 

@@ -21,9 +21,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sessile.core.codec import encode_plain
-from sessile.core.hygiene import Cleaned, Notes, Piece, clean, join_responses, pair, rewrite, separate
+from sessile.core.hygiene import Cleaned, Note, Notes, Piece, clean, join_responses, pair, rewrite, separate
 from sessile.core.ids import new_session_id, sha256
 from sessile.core.messages.family import Message, blocks_of, convert_to_llm, text_block
+from sessile.core.messages.request import given
 from sessile.core.providers import Policy, sniff
 from sessile.core.text import iso_timestamp, without_surrogates
 
@@ -86,12 +87,14 @@ class Takes(NamedTuple):
         documents: Whether messages may contain documents.
         urls: Whether an image may be an address.
         developer: Whether there are developer messages.
+        thinking: Whether thinking is kept whole, whatever its signature, because it goes back to where it came from.
     """
 
     policy: Policy
     documents: bool = False
     urls: bool = False
     developer: bool = False
+    thinking: bool = False
 
 
 def plain(conversation: Conversation, takes: Takes) -> Cleaned:
@@ -147,13 +150,13 @@ def time_of(message: Message) -> int | None:
 def _prepared(conversation: Conversation, notes: Notes, *, family: bool) -> list[Piece]:
     """Return the messages that the model would see, in roles that the target knows."""
     pieces: list[Piece] = []
-    prompts = False
-    for place, message in enumerate(conversation.messages):
+    talk = given(conversation.messages).messages
+    if len(talk) < len(conversation.messages):
+        notes.append(Note(0, "dropped", "the system prompt and the tools: the other agent sends its own"))
+    for place, message in enumerate(talk):
         piece = Piece(place, message)
-        if piece.role == "system":
-            if not prompts:
-                notes.add(piece, "dropped", "the system prompt and the tools: the other agent sends its own")
-            prompts = True
+        if piece.role == "system":  # a note of the agent's program within the conversation
+            pieces.append(piece.having(role="developer"))
             continue
         if family and piece.role in FAMILY_ROLES:
             pieces.append(piece)
@@ -213,6 +216,8 @@ def _block(block: Any, piece: Piece, takes: Takes, notes: Notes) -> Message | No
         return _spared(block)
     if kind in ("document", "audio"):
         return _attachment(block, str(kind), piece, notes)
+    if kind == "thinking" and takes.thinking:
+        return _spared(block)
     if kind in ("text", "thinking", "redactedThinking"):
         return block
     value = block.get("value") if kind == "other" else block

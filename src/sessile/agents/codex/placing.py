@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sessile.agents.base import Agent, Entry, Placed
+from sessile.agents.base import Agent, Entry, Placed, row_of
 from sessile.core.codec import encode_plain
 from sessile.core.conversation import Conversation, Takes, plain, time_of
 from sessile.core.messages.family import blocks_of, joined_text
@@ -29,7 +29,7 @@ def place(agent: Agent, conversation: Conversation, home: str, environ: Mapping[
     """Return the rollout of a conversation."""
     session_id = conversation.new_id("codex")
     stamp = conversation.times()
-    cleaned = plain(conversation, Takes(_POLICY, urls=True, developer=True))
+    cleaned = plain(conversation, Takes(_POLICY, urls=True, developer=True, thinking=conversation.origin == agent.name))
     rows = [
         _row(stamp, "session_meta", _meta(conversation, session_id, stamp)),
         *_rows(conversation, cleaned.messages),
@@ -110,6 +110,18 @@ def _items(message: Mapping[str, Any], custom: set[str]) -> Iterator[Entry]:
             yield {"type": "message", "role": "assistant", "content": [text]}
         elif block.get("type") == "toolCall":
             yield _call(block, custom)
+        elif (item := _reasoning(block)) is not None:
+            yield item
+
+
+def _reasoning(block: Mapping[str, Any]) -> Entry | None:
+    """Return the reasoning item that a thought was made from; `None` if there is none."""
+    sealed, signature = block.get("encrypted"), block.get("thinkingSignature")
+    if isinstance(sealed, str):
+        summary = [{"type": "summary_text", "text": block["thinking"]}] if block.get("thinking") else []
+        return {"type": "reasoning", "summary": summary, "encrypted_content": sealed}
+    item = row_of(signature.encode()) if isinstance(signature, str) and signature.startswith("{") else {}
+    return item if item.get("type") == "reasoning" and item.get("encrypted_content") else None
 
 
 def _call(block: Mapping[str, Any], custom: set[str]) -> Entry:

@@ -19,13 +19,23 @@ from sessile.core.providers import MISSING, Policy
 from sessile.core.text import iso_timestamp
 from sessile.storage.layout import file_name
 
-_TAKES = Takes(Policy("pi", "images", "safe", MISSING))
+_TAKES = Takes(Policy("pi", "images", "paired", MISSING))
 _COSTS = ("input", "output", "cacheRead", "cacheWrite")
 _APIS = {"anthropic": "anthropic-messages", "google": "google-generative-ai", "openai": "openai-responses"}
 _USER = ("role", "content", "timestamp")
 _ANSWER = ("content", "usage", "stopReason", "responseId", "timestamp")
 _RESULT = ("role", "toolCallId", "toolName", "content", "details", "isError", "timestamp")
-_COMMAND = ("role", "command", "output", "exitCode", "cancelled", "truncated", "fullOutputPath", "timestamp")
+_COMMAND = (
+    "role",
+    "command",
+    "output",
+    "exitCode",
+    "cancelled",
+    "truncated",
+    "fullOutputPath",
+    "excludeFromContext",
+    "timestamp",
+)
 
 
 def place(agent: Family, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
