@@ -28,6 +28,7 @@ import agent_records
 from agent_records import Sent, strings
 from sessile import Store
 from sessile.agents.registry import AGENTS
+from sessile.core.kinds import MARKER
 from sessile.core.sending import APIS
 from sessile.next_request import next_request
 from sessile.session import Session
@@ -77,6 +78,11 @@ class Record(NamedTuple):
         asides: Requests that are not part of a conversation, such as those for a summary or a title: a name and a test.
         gaps: Which parts a gap of the request covers: the start of the gap's text, and a test of the part.
         same_ids: Whether the ids of calls must be equal; otherwise they count by the order in which they appear.
+        logged: Whether the agent records requests in rows beside the conversation, so that failed ones have entries too.
+        thread: Returns the id of the session that a request belongs to; if no file has it, the session was deleted.
+        listed: Whether tools are stored as a list or not at all: other sessions may have the definition of one of them, which
+            does not tell that it was offered here.
+        shortened: The start of the gap's text that covers a text of which the agent leaves out whole lines when it sends it.
     """
 
     agent: str
@@ -84,6 +90,10 @@ class Record(NamedTuple):
     asides: Mapping[str, Callable[[Sent], bool]] = {}
     gaps: Mapping[str, Callable[[Item], bool]] = {}
     same_ids: bool = True
+    logged: bool = False
+    thread: Callable[[Sent], str] | None = None
+    listed: bool = False
+    shortened: str = ""
 
 
 def _by_sevens(usage: Mapping[str, Any]) -> int | None:
@@ -104,6 +114,16 @@ def _without_tools(sent: Sent) -> bool:
 
 def _no_choice(sent: Sent) -> bool:
     return bool(sent.body.get("tool_choice") == {"type": "none"})
+
+
+def _is_summarized(sent: Sent) -> bool:
+    return any(str(part.get("text")).startswith("<summary>") for part in sent.answer or ())
+
+
+def _turn(sent: Sent) -> dict[str, Any]:
+    """Return what Codex tells its server about a request."""
+    told: dict[str, Any] = json.loads(sent.body.get("client_metadata", {}).get("x-codex-turn-metadata", "{}"))
+    return told
 
 
 def _is(*kinds: str) -> Callable[[Item], bool]:
@@ -128,11 +148,35 @@ RECORDS: dict[str, Record] = {
     "openclaw-2026.2.3-1": Record(
         "openclaw", _by_sevens, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}
     ),
-    "claude-code": Record("claude", _by_threes),
-    "codex": Record("codex", _by_threes),
+    "claude-code": Record(
+        "claude",
+        _by_threes,
+        {
+            "summary request: not part of the conversation": _is_summarized,
+            "its session is in another home, which is not in the record": lambda sent: "new home" in sent.step,
+        },
+        {"system block 1": _is("system")},
+        logged=True,
+    ),
+    "codex": Record(
+        "codex",
+        _by_threes,
+        {
+            "summary request: not part of the conversation": lambda sent: (
+                _turn(sent).get("request_kind") == "compaction"
+            ),
+            "title request: not part of the conversation": lambda sent: (
+                _turn(sent).get("thread_source") == "thread_title"
+            ),
+        },
+        {"tools": _is("tool")},
+        thread=lambda sent: str(_turn(sent).get("thread_id")),
+        listed=True,
+        shortened="instructions",
+    ),
 }
 
-FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1")
+FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1", "claude-code", "codex")
 """The records whose requests must all be equal or explained."""
 
 
@@ -218,6 +262,17 @@ class Judge:
                     others.append((Point(path, body.get("id"), forked), texts[-1] if texts else ""))
         return answered, others, summaries
 
+    @cached_property
+    def _logged(self) -> list[Point]:
+        """The rows that record a request."""
+        sessions = [(path, self.session(path)) for path in self.paths]
+        rows = ((path, session, row) for path, session in sessions for row in session.iter_rows() if row.flags & MARKER)
+        return [
+            Point(path, row.id, False)
+            for path, session, row in rows
+            if session.read_row(row).get("data", {}).get("customType") == "claude.api-request"
+        ]
+
     def verdicts(self) -> list[Verdict]:
         """Return a verdict for each request, in order."""
         return [self._verdict(sent) for sent in self.sent]
@@ -226,6 +281,8 @@ class Judge:
         for name, test in self.record.asides.items():
             if test(sent):
                 return Verdict(sent.n, sent.step, "aside", (name,))
+        if self.record.thread is not None and self.record.thread(sent) not in self.home.texts:
+            return Verdict(sent.n, sent.step, "aside", ("deleted: no file of the session is left",))
         answered, others, summaries = self.points
         if points := answered.get(sent.n):
             # A fork has copies of the answers before it: the session that it was made from sent the request.
@@ -237,6 +294,8 @@ class Judge:
         candidates = [point for point, text in others if text and (text in last or _blank(text) in last)][-12:]
         candidates += [point for point, text in summaries if text in whole]
         found = [self._compare(sent, point) for point in candidates]
+        if self.record.logged and all(verdict.outcome == "unexplained" for verdict in found):
+            found += [self._compare(sent, point) for point in self._logged]
         if not found:
             return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has a text of the request",))
         return min(found, key=lambda verdict: (verdict.outcome == "unexplained", len(verdict.diff)))
@@ -250,16 +309,21 @@ class Judge:
         ours = items(_cut(request, set(_CUT.findall(json.dumps(sent.body)))), api, self.record.same_ids)
         theirs = items(sent.body, api, self.record.same_ids)
         ours = _blanked_alike(ours, theirs)
+        shortened = (
+            self.record.shortened if any(gap.startswith(self.record.shortened or "?") for gap in request.gaps) else ""
+        )
+        ours, cut = _shortened_alike(ours, theirs) if shortened else (ours, False)
         where = f"{Path(point.path).name}#{point.entry}"
         if ours == theirs:
-            return Verdict(sent.n, sent.step, "equal", point=where)
+            return Verdict(sent.n, sent.step, "gap" if cut else "equal", (shortened,) if cut else (), point=where)
         missing, _ = differences(theirs, ours)
         prompt = "\n\n".join(item[1] for item in missing if item[0] == "system")
         explained = {item: gap for item in missing if (gap := self._gap(item, prompt, request.gaps, sent.body))}
         left = _without(theirs, explained, missing)
         if left != ours:
             return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
-        return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(explained.values())), point=where)
+        names = [shortened] * cut + [*explained.values()]
+        return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(names)), point=where)
 
     def _gap(self, item: Item, prompt: str, named: Iterable[str], body: Body) -> str | None:
         """Return the gap that explains a missing part: the request names it, and no file has its text."""
@@ -267,9 +331,24 @@ class Judge:
             if not covers(item) or not any(name.startswith(start) for name in named):
                 continue
             texts = [prompt] if item[0] == "system" else texts_of(item, body)
+            if item[0] == "tool" and self.record.listed:
+                lost = [tool for tool in body["tools"] if not self.home.defines(tool)]
+                return start if lost else None
             if not any(self.home.has(text) for text in texts):
                 return start
         return None
+
+
+def _shortened_alike(ours: list[Item], theirs: list[Item]) -> tuple[list[Item], bool]:
+    """Return our parts with the first text as the agent sent it, if that is ours without some whole lines."""
+    at = next((number for number, item in enumerate(ours) if item[0] == "text"), None)
+    sent = next((item for item in theirs if item[0] == "text"), None)
+    if at is None or sent is None or sent == ours[at]:
+        return ours, False
+    lines = iter(ours[at][1].split("\n"))
+    if not all(line in lines for line in sent[1].split("\n")):  # each is found after the one before it
+        return ours, False
+    return [*ours[:at], sent, *ours[at + 1 :]], True
 
 
 def texts_of(item: Item, body: Body) -> list[str]:
@@ -581,6 +660,18 @@ def _short(item: Item) -> str:
 # -- what the agent stored
 
 
+def _definitions(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        told = value.get("parameters") or value.get("format")
+        if isinstance(value.get("name"), str) and isinstance(told, dict):
+            yield _blank(canonical(told))
+        for item in value.values():
+            yield from _definitions(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _definitions(item)
+
+
 class Home:
     """Every text in an agent's files: as it is there, in JSON strings, in databases, and unpacked."""
 
@@ -608,6 +699,20 @@ class Home:
             paragraphs = [_blank(part.strip()) for part in text.split("\n\n") if part.strip()]
             self._known[text] = text.strip() in self.texts or all(part in self.blanked for part in paragraphs)
         return self._known[text]
+
+    def defines(self, tool: Body) -> bool:
+        """Return whether a file has the definition of a tool: its parameters, or the grammar of its input."""
+        told = tool.get("parameters") or tool.get("format")
+        return bool(told) and _blank(canonical(told)) in self.definitions
+
+    @cached_property
+    def definitions(self) -> set[str]:
+        """The definitions of tools in all rows."""
+        found: set[str] = set()
+        for path in sorted(self.folder.rglob("*.jsonl")):
+            for line in path.read_text("utf-8", "replace").split("\n"):
+                found.update(_definitions(json.loads(line) if line.startswith("{") else None))
+        return found
 
     def _of(self, data: bytes, path: Path | None = None) -> Iterator[str]:
         if data.startswith(b"\x28\xb5\x2f\xfd"):

@@ -36,6 +36,7 @@ from sessile.core.context import (
     live_part,
     missing_parent,
 )
+from sessile.core.digest import spoken, title_of
 from sessile.core.entries import Content, Entry, Payload, Restore, with_base
 from sessile.core.ids import derived_entry_id, new_entry_id
 from sessile.core.kinds import BOUNDARY, CHAIN, LEAF_MARKER, MARKER, MARKERS, TAG, TITLE, State, fold, kind_of
@@ -246,6 +247,21 @@ class SessionView:
             return name if isinstance(name, str) and name else None
         title = self.header.get("title")
         return title if isinstance(title, str) and title else None
+
+    @property
+    def first_text(self) -> str | None:
+        """The beginning of the first message of the user on one line; `None` if there is none near the start."""
+        for entry in islice(self.iter_entries(), _FIRST_ENTRIES):
+            message = entry.get("message")
+            if isinstance(message, dict) and message.get("role") == "user" and (text := spoken(message.get("content"))):
+                return text
+        return None
+
+    @property
+    def shown_title(self) -> str:
+        """The title as listings show it: the title, else the beginning of the first prompt, else "(no title)"."""
+        title = self.title
+        return title_of(title, None if title else self.first_text)
 
     @property
     def title_source(self) -> str | None:
@@ -1622,6 +1638,7 @@ def _content(entry: Entry) -> list[Any]:
 # -- the outline
 
 _COUNTED = 5000  # entries of collapsed runs that are read to count calls in them; beyond that only entries are counted
+_FIRST_ENTRIES = 1000  # entries in which the first prompt is looked for
 _NEAR = 64  # steps up from a tool result to the call that it answers
 
 

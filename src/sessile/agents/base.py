@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import msgspec
 
@@ -32,8 +32,10 @@ from sessile.storage.formats import Told
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
+    from sessile.agents.reader import ForeignReader
     from sessile.agents.writer import RowsJournal
     from sessile.core.conversation import Conversation
+    from sessile.core.messages.request import Request
     from sessile.storage.base import Filesystem
 
 Entry = dict[str, Any]
@@ -107,6 +109,18 @@ class Agent:
         """Return the rows of a file whose rows are not its bytes; `None` if it has no files with that suffix."""
         return None
 
+    def join(self, fs: Filesystem, path: str) -> Iterator[bytes | Finding] | None:
+        """Yield the rows of all files of a session up to this one; `None` if it has no sessions in several files."""
+        return None
+
+    def related(self, fs: Filesystem, path: str, first: bytes) -> Related:
+        """Return the sessions that a session comes from; `first` is the start of its file."""
+        return NO_RELATIVES
+
+    def history(self, fs: Filesystem, path: str, first: bytes) -> Sequence[Stretch]:
+        """Return the parts of other files whose rows come before those of a session's own file."""
+        return ()
+
     def open_for_writing(self, place: Place, path: str) -> RowsJournal:
         """Open a session for writing where it is."""
         raise read_only(self, path)
@@ -139,6 +153,13 @@ class Agent:
         """Explain a session file: findings, and how many rows there are of each sort; `None` if there is nothing to add."""
         return None
 
+    def request(self, reader: ForeignReader, entry_id: str, api: str | None) -> tuple[str, Request] | None:
+        """Return the request that it sent, or sends, after an entry as its own files tell it, and the API.
+
+        `None` if they do not tell it, or not for this API: the request is then made from the context, in its dialect.
+        """
+        return None
+
     def is_sub_agent(self, name: str) -> bool:
         """Return whether a file of that name in `sub_agents` is the transcript of a sub-agent."""
         return True
@@ -153,6 +174,29 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+class Related(NamedTuple):
+    """The files of the sessions that a session comes from; empty if there are none.
+
+    Attributes:
+        parent: The session that it was forked from, or that started it as a sub-agent.
+        before: An earlier file of the same session, which is not listed by itself.
+    """
+
+    parent: str = ""
+    before: str = ""
+
+
+NO_RELATIVES = Related()
+
+
+class Stretch(NamedTuple):
+    """The first bytes of a file; `None` in place of the path if it is missing, with the reason."""
+
+    path: str | None
+    size: int
+    problem: str = ""
 
 
 class Place(NamedTuple):
@@ -214,10 +258,16 @@ class SessionList(Protocol):
 
 
 class Known(msgspec.Struct, gc=False):
-    """One entry of a row: its head, and its flags where they are not those of its kind."""
+    """One entry of a row: its head, and its flags where they are not those of its kind.
+
+    `filled` are members that earlier rows tell: of the message, or of an entry without one. With `usage` in it, a marker tells
+    the usage of the answer before it. An entry that is not `counted` is a copy from another session, or no message of its own.
+    """
 
     head: Head
     told: int | None = None
+    filled: dict[str, Any] | None = None
+    counted: bool = True
 
     @property
     def flags(self) -> int:
@@ -290,6 +340,49 @@ class Format(Protocol):
     def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
         """Return the entry with that id of a row."""
         ...
+
+
+class Near(Protocol):
+    """The rows around an entry."""
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What was found before in the same file, for the format's own use."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """The model ("provider/model") that was chosen last before the entry."""
+        ...
+
+    def first(self) -> bytes:
+        """Return the first row of the session's own file."""
+        ...
+
+    def before(self) -> Iterator[bytes]:
+        """Yield the rows before the entry, the nearest first."""
+        ...
+
+    def after(self) -> Iterator[bytes]:
+        """Yield the rows after the entry."""
+        ...
+
+
+@runtime_checkable
+class Completing(Protocol):
+    """A format whose rows do not tell everything about their entries."""
+
+    def complete(self, entry: Entry, raw: bytes, near: Near) -> None:
+        """Add to an entry what the rows around it tell, such as the name of the tool that a result comes from."""
+        ...
+
+
+def fill(entry: Entry, known: Known) -> None:
+    """Add to an entry what earlier rows tell of it."""
+    if known.filled:
+        holder = entry.get("message")
+        holder = holder if isinstance(holder, dict) else entry
+        holder.update({name: value for name, value in known.filled.items() if not holder.get(name)})
 
 
 class Saved(msgspec.Struct):

@@ -23,7 +23,7 @@ from sessile.agents.codex import Codex
 from sessile.agents.myagents import MyAgents
 from sessile.agents.openclaw import OpenClaw
 from sessile.agents.pi import OhMyPi, Pi, Xcsh
-from sessile.core.lines import Line, Scanner
+from sessile.core.lines import Finding, Line, Scanner
 from sessile.errors import StorageFailure
 from sessile.storage import log
 from sessile.storage.base import NATIVE, Filesystem
@@ -118,6 +118,13 @@ class Registry:
             if (rows := agent.unpack(suffix, chunks)) is not None:
                 return rows
         raise ValueError(f"no agent has files that end in {suffix}")
+
+    def join(self, fs: Filesystem, path: str) -> Iterator[bytes | Finding]:
+        """Yield the rows of all files of a session up to this one, and what is wrong with them."""
+        for agent in self:
+            if (rows := agent.join(fs, path)) is not None:
+                return rows
+        raise ValueError(f"no agent continues sessions in files such as {path}")
 
     def titles(self, data: bytes) -> Mapping[str, Told]:
         """Return the titles and projects in an agent's own list of sessions."""

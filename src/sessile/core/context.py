@@ -122,7 +122,11 @@ class Live:
             summary = kind_of("compaction").project
             if isinstance(system, dict):
                 self._push(system, compaction)
-            if summary is not None:
+            replacement = compaction.get("replacement")
+            if isinstance(replacement, list):  # the agent's own history after the compaction, which has the summary
+                for message in replacement:
+                    self._push(message if isinstance(message, dict) else None, compaction)
+            elif summary is not None:
                 self._push(summary(compaction), compaction)
         for entry in kept:
             # The system message of a compaction stands for those that it kept; without one, pi writes a new one later.

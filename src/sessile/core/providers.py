@@ -35,7 +35,7 @@ PNG, JPEG, GIF or WebP; nothing here decodes pixels.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -93,6 +93,8 @@ class Dialect(NamedTuple):
         compaction: The words around the summary of a compaction; `None` for those of pi.
         branch: The words around the summary of a branch; `None` for those of pi.
         stopped: Whether answers that failed or were stopped are sent, as far as they have content.
+        replay: Makes the request from an API, messages and the entries that they come from, for an agent that sends again what
+            it has stored; it returns `None` for messages of others.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Dialect(NamedTuple):
     compaction: Words | None = None
     branch: Words | None = None
     stopped: bool = True
+    replay: Callable[[str, Sequence[Any], Sequence[str | None]], Any] | None = None
 
     def over(self, policy: Policy) -> Policy:
         """Return the policy of a provider as this agent follows it."""

@@ -62,6 +62,11 @@ def request_for(
         tools: The names of the existing tools; calls of others are dropped. `None` if unknown.
         resize: Makes large images smaller.
     """
+    if dialect is not None and dialect.replay is not None:
+        whole = [*context.prompts, *context.messages]
+        made: Request | None = dialect.replay(api, whole, [*[None] * len(context.prompts), *context.sources])
+        if made is not None:
+            return made
     # An agent's system messages are its prompt, wherever they are. Those of other programs may be part of the conversation.
     of_prompt = changes_prompt if dialect is None else is_prompt
     prompts = [*context.prompts, *filter(of_prompt, context.messages)]

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from sessile.storage.catch_up import Depth, Facts, Progress, Reconciler
     from sessile.storage.search import Results
 
-VERSION = 6  # of the tables: a catalog with another number is rebuilt
+VERSION = 7  # of the tables: a catalog with another number is rebuilt
 _TRIES = 4  # as it is, rebuilt, over a copy, in memory
 
 Answer = TypeVar("Answer")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from sessile.core.lines import Item, Line, Scanner
+from sessile.core.lines import Finding, Item, Line, Scanner
 
 if TYPE_CHECKING:
     from sessile.storage.base import Filesystem
@@ -50,6 +50,10 @@ class Formats(Protocol):
 
     def unpack(self, suffix: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the rows of a file whose rows are not its bytes; raise `ValueError` where it is damaged."""
+        ...
+
+    def join(self, fs: Filesystem, path: str) -> Iterator[bytes | Finding]:
+        """Yield the rows of all files of a session up to this one, and what is wrong with them."""
         ...
 
     def glance(self, fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, Glance] | None:

@@ -26,6 +26,10 @@ GZIP = ".gz"  # after .jsonl: MyAgents' archives
 ZSTD = ".zst"  # after .jsonl: rollouts that Codex has not used for a week
 LEGACY = ".json"  # MyAgents' sessions before JSONL
 LIST = "sessions.json"  # where MyAgents and gateways list their sessions
+NAMES = "session_index.jsonl"  # where Codex writes the names of its sessions
+ROLLOUT = (
+    "rollout-"  # how the names of Codex's files start; one that continues another has `_` and a second id at the end
+)
 DRAFT = ".draft"  # must not end in .jsonl: the pi family lists every such name, even dot files
 
 _SEPARATORS = re.compile(r"[/\\:\ud800-\udc7f\udd00-\udfff]")  # also lone surrogates, which no file system stores
@@ -175,6 +179,12 @@ def stem_of(path: str) -> str:
     name = posixpath.basename(path)
     stem, journal, _ = name.partition(JOURNAL)
     return stem if journal else name.removesuffix(LEGACY).removesuffix(DRAFT)
+
+
+def is_segment(path: str) -> bool:
+    """Return whether a file continues a session that has an earlier file: what Codex writes after a rewind."""
+    name = posixpath.basename(path)
+    return name.startswith(ROLLOUT) and "_" in name and JOURNAL in name
 
 
 def session_files(names: Sequence[str]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Session files whose rows are not simply their bytes: compressed ones, and one JSON document with all messages.
+"""Session files whose rows are not simply their bytes: compressed ones, one JSON document with all messages, and those that go
+on where an earlier file of the same session was left.
 
 Rules: a packed file is unpacked into a file without a name, which disappears when it is closed; nothing is written beside the
 original. A damaged archive yields what can be read, with a finding. The suffix of the name decides how a file is unpacked. An
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sessile.core.lines import Finding
 from sessile.storage import atomic
 from sessile.storage.base import CHUNK, Filesystem
-from sessile.storage.layout import GZIP, JOURNAL, LEGACY, ZSTD
+from sessile.storage.layout import GZIP, JOURNAL, LEGACY, ZSTD, is_segment
 
 if TYPE_CHECKING:
     from sessile.storage.formats import Formats
@@ -43,21 +44,51 @@ class _Damaged(Exception):
 
 def is_packed(path: str) -> bool:
     """Return whether the rows of a file are not its bytes."""
-    return path.endswith(LEGACY) or (path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path))
+    return path.endswith(LEGACY) or is_segment(path) or _is_compressed(path)
 
 
-def open_rows(fs: Filesystem, path: str, formats: Formats) -> Rows:
-    """Open the rows of a session file for reading."""
-    if not is_packed(path):
+def _is_compressed(path: str) -> bool:
+    return path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path)
+
+
+def open_rows(fs: Filesystem, path: str, formats: Formats, *, alone: bool = False) -> Rows:
+    """Open the rows of a session file for reading; `alone` without those of earlier files of the same session."""
+    joined = is_segment(path) and not alone
+    if not joined and not _is_compressed(path) and not path.endswith(LEGACY):
         fd = fs.open(path, os.O_RDONLY)
         return Rows(fd, fs.fstat(fd).st_size, None)
     fd = fs.temporary()
     try:
-        size, damage = _unpack(fs, path, fd, formats)
+        size, damage = _join(fs, path, fd, formats) if joined else _unpack(fs, path, fd, formats)
     except BaseException:
         fs.close(fd)
         raise
     return Rows(fd, size, damage)
+
+
+def _join(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, Finding | None]:
+    """Write the rows of all files of a session up to this one into another; return their size and what was wrong."""
+    size, damage = 0, None
+    for piece in formats.join(fs, path):
+        if isinstance(piece, Finding):
+            damage = piece
+            continue
+        atomic.write_all(fs, target, piece)
+        size += len(piece)
+    return size, damage
+
+
+def copy_start(fs: Filesystem, path: str, size: int, target: int, formats: Formats) -> int:
+    """Append the first bytes of a file's own rows to another; return how many there were."""
+    source, most, _ = open_rows(fs, path, formats, alone=True)
+    try:
+        copied = 0
+        for chunk in chunks_of(fs, source, min(size, most)):
+            atomic.write_all(fs, target, chunk)
+            copied += len(chunk)
+        return copied
+    finally:
+        fs.close(source)
 
 
 def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, Finding | None]:
@@ -66,7 +97,7 @@ def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[i
     source = fs.open(path, os.O_RDONLY)
     try:
         most = min(MOST, max(ALWAYS, TIMES * fs.fstat(source).st_size))
-        for piece in _unpacked(posixpath.splitext(path)[1], _chunks(fs, source), formats):
+        for piece in _unpacked(posixpath.splitext(path)[1], chunks_of(fs, source), formats):
             if size + len(piece) > most:
                 raise _Damaged(f"it holds more than {most} bytes")
             atomic.write_all(fs, target, piece)
@@ -78,9 +109,10 @@ def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[i
     return size, None
 
 
-def _chunks(fs: Filesystem, fd: int) -> Iterator[bytes]:
+def chunks_of(fs: Filesystem, fd: int, size: int | None = None) -> Iterator[bytes]:
+    """Yield the bytes of an open file, or the first `size` of them."""
     offset = 0
-    while chunk := fs.read(fd, CHUNK, offset):
+    while chunk := fs.read(fd, CHUNK if size is None else min(CHUNK, size - offset), offset):
         yield chunk
         offset += len(chunk)
 
