@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from agent_records import unpack
 from sessile import Session, Store
+from sessile.agents.registry import AGENTS
 from sessile.core.messages.family import convert_to_llm
 from sessile.core.messages.request import given
 
@@ -158,7 +159,10 @@ def expected(session: Session) -> Wanted:
     context = session.context()
     wanted = Wanted([], [])
     talk = given(context)
+    agent = AGENTS.get(session.format)
     for message, source in zip(talk.messages, talk.sources, strict=True):
+        if agent is not None and str(message.get("customType")).startswith(agent.surroundings):
+            continue  # what the agent's program says about itself
         whole = session.get_full_entry(source) if source is not None and session.format == "native" else {}
         message = whole.get("message") or message
         summary = message.get("summary")  # each agent introduces it in its own words

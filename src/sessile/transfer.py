@@ -291,7 +291,11 @@ def placed(
         raise Unsupported("there is nothing to resume: the conversation is empty", path=session.path, hint=hint)
     created = parse_timestamp(session.header.get("timestamp")) or 0
     origin = origin_of(session)
-    conversation = Conversation(session.id, origin, cwd or session.cwd or "/", session.title, created, messages)
+    source = None if origin is None else AGENTS.get(origin)
+    surroundings = () if source is None else source.surroundings
+    conversation = Conversation(
+        session.id, origin, cwd or session.cwd or "/", session.title, created, messages, surroundings
+    )
     return agent.place(conversation, home, environ)
 
 

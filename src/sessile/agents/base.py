@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import msgspec
@@ -71,6 +70,7 @@ class Agent:
         expiry: When the agent deletes its own sessions; `None` if it never does.
         variables: Environment variables that move its home, each with the default.
         sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
+        surroundings: How the types of messages begin in which it tells the model about itself, such as its environment.
         placing: The module that `place` imports when it is called, because a listing places nothing.
         dialect: How it writes its requests; `None` if that is unknown, so that only the provider's rules count.
     """
@@ -84,6 +84,7 @@ class Agent:
     variables: tuple[tuple[str, str], ...] = ()
     sub_agents: str | None = None
     placing: str = ""
+    surroundings: tuple[str, ...] = ()
     dialect: Dialect | None = None
 
     @property
@@ -142,7 +143,7 @@ class Agent:
         """
         if not self.placing:
             raise Unsupported(f"cannot place a session for {self.name}", hint="resume it in another agent")
-        placed: Placed = import_module(self.placing).place(self, conversation, home, environ)
+        placed: Placed = __import__(self.placing, fromlist=("place",)).place(self, conversation, home, environ)
         return placed
 
     def list_at(self, place: Place, folder: str, *, missing: bool = False) -> SessionList | None:

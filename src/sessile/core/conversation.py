@@ -6,7 +6,8 @@
 Rules:
 
 - Everything that the model would see is kept: texts, calls, results and images, in order. What the other agent has no form for
-  becomes a text. System prompts and tool definitions are left out, because the other agent sends its own.
+  becomes a text. System prompts, tool definitions and what a program tells the model about itself (environment, model, skills)
+  are left out, because the other agent sends its own.
 - Calls have names and ids that every provider accepts, and every call has a result. A call that was stopped gets one, too.
 - Thinking is kept where the model that will go on may accept it; the caller says where.
 - Every change has a note. What is made here depends only on the conversation, so the same conversation gives the same copy.
@@ -50,6 +51,7 @@ class Conversation(NamedTuple):
         title: The title, if there is one.
         created: When the session was created, in milliseconds.
         messages: The messages of the context, with whole texts and images.
+        surroundings: The types of messages in which its program tells the model about itself; they are left out.
     """
 
     id: str
@@ -58,6 +60,7 @@ class Conversation(NamedTuple):
     title: str | None
     created: int
     messages: Sequence[Message]
+    surroundings: tuple[str, ...] = ()
 
     @property
     def last_time(self) -> int:
@@ -141,6 +144,11 @@ def family(conversation: Conversation, takes: Takes) -> Cleaned:
     )
 
 
+def told(cleaned: Cleaned) -> list[str]:
+    """Return what was left out, changed or made, each once; what only moved is not a loss."""
+    return list(dict.fromkeys(note.text for note in cleaned.notes if note.did in ("dropped", "changed", "made")))
+
+
 def time_of(message: Message) -> int | None:
     """Return the time of a message in milliseconds."""
     at = message.get("timestamp")
@@ -155,6 +163,9 @@ def _prepared(conversation: Conversation, notes: Notes, *, family: bool) -> list
         notes.append(Note(0, "dropped", "the system prompt and the tools: the other agent sends its own"))
     for place, message in enumerate(talk):
         piece = Piece(place, message)
+        if str(message.get("customType", "")).startswith(conversation.surroundings):
+            notes.add(piece, "dropped", f"what {conversation.origin} told the model about its surroundings")
+            continue
         if piece.role == "system":  # a note of the agent's program within the conversation
             pieces.append(piece.having(role="developer"))
             continue

@@ -15,7 +15,7 @@ from sessile.agents.claude.paths import project_dir, session_path
 from sessile.agents.claude.rows import NewRow, title_row
 from sessile.agents.claude.translation import uuid_for
 from sessile.core.codec import encode_plain
-from sessile.core.conversation import Conversation, Takes, plain, time_of
+from sessile.core.conversation import Conversation, Takes, plain, time_of, told
 from sessile.core.messages.anthropic import anthropic_messages
 from sessile.core.messages.family import text_block
 from sessile.core.providers import MISSING, Policy
@@ -42,7 +42,7 @@ def place(agent: Agent, conversation: Conversation, home: str, environ: Mapping[
     path = session_path(
         project_dir(agent.sources(home, environ, lambda folder: ())[0].root, conversation.cwd), session_id
     )
-    return Placed(session_id, path, [encode_plain(row) + b"\n" for row in rows], [note.text for note in cleaned.notes])
+    return Placed(session_id, path, [encode_plain(row) + b"\n" for row in rows], told(cleaned))
 
 
 def _rows(conversation: Conversation, messages: list[dict[str, Any]], session_id: str) -> Iterator[NewRow]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sessile.agents.base import Agent, Entry, Placed, row_of
 from sessile.core.codec import encode_plain
-from sessile.core.conversation import Conversation, Takes, plain, time_of
+from sessile.core.conversation import Conversation, Takes, plain, time_of, told
 from sessile.core.messages.family import blocks_of, joined_text
 from sessile.core.providers import ABORTED, Policy
 from sessile.core.text import iso_timestamp
@@ -38,7 +38,7 @@ def place(agent: Agent, conversation: Conversation, home: str, environ: Mapping[
     name = f"rollout-{stamp[:19].replace(':', '-')}-{session_id}.jsonl"
     lines = [encode_plain(row) + b"\n" for row in rows]
     sessions = agent.sources(home, environ, lambda folder: ())[0].sessions
-    return Placed(session_id, f"{sessions}/{day}/{name}", lines, [note.text for note in cleaned.notes])
+    return Placed(session_id, f"{sessions}/{day}/{name}", lines, told(cleaned))
 
 
 def _meta(conversation: Conversation, session_id: str, stamp: str) -> Entry:

@@ -12,7 +12,7 @@ from typing import Any
 from sessile.agents.base import Entry, Placed
 from sessile.agents.pi import Family
 from sessile.core.codec import encode_plain
-from sessile.core.conversation import Conversation, Takes, family, time_of
+from sessile.core.conversation import Conversation, Takes, family, time_of, told
 from sessile.core.ids import sha256
 from sessile.core.messages.family import blocks_of
 from sessile.core.providers import MISSING, Policy
@@ -54,7 +54,7 @@ def place(agent: Family, conversation: Conversation, home: str, environ: Mapping
     lines = [encode_plain(row) + b"\n" for row in (header, *entries)]
     sessions = agent.sources(home, environ, lambda folder: ())[0].sessions
     path = f"{sessions}/{agent.folder(conversation.cwd, home, environ)}/{file_name(stamp, session_id)}"
-    return Placed(session_id, path, lines, [note.text for note in cleaned.notes])
+    return Placed(session_id, path, lines, told(cleaned))
 
 
 def _id(session_id: str, part: str) -> str:
