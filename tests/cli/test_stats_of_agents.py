@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent_records import requests, unpack
+from sessile import Store
 from sessile.core import prices
+from sessile.core.tools import files
+from sessile.render.shown import Diff, show_all
 
 FAMILY = ["pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1"]
 AGENTS = [*FAMILY, "claude-code"]
@@ -158,3 +161,45 @@ def test_a_session_has_one_title(name: str, tmp_path: Path, home: Path, sessile:
         title = row["title"] or row["first_text"]
         assert sessile("tree", row["path"]).out.splitlines()[0].startswith(title[:40]), row["path"]
         assert f"<title>{title[:20]}" in sessile("export", row["path"], "-t", "html", "-o", "-").out
+
+
+def test_codex_tokens_are_those_of_its_records(tmp_path: Path, home: Path, sessile: Any) -> None:
+    """Each response of Codex counts once, with the usage that its record names; the cache is not part of the input."""
+    shutil.copytree(unpack("codex", tmp_path / "record") / "home", home, dirs_exist_ok=True)
+    records = [
+        row["payload"] for row in rows_in(home) if isinstance(row, dict) and row.get("type") == "token_usage_record"
+    ]
+    used = {record["response_id"]: record["usage"] for record in records}
+    total = sessile("stats", "models", "--since", "20y", "--json").json["total"]
+    cached = sum(usage["cached_input_tokens"] for usage in used.values())
+    assert total["answers"] == len(used)
+    assert total["cache_read"] == cached
+    assert total["input"] + cached == sum(usage["input_tokens"] for usage in used.values())
+    assert total["output"] == sum(usage["output_tokens"] for usage in used.values())
+    tools = {row["name"]: row for row in sessile("stats", "tools", "--since", "20y", "--json").json["items"]}
+    assert "unknown" not in tools
+    assert tools["exec_command"]["failures"] == 1 and tools["apply_patch"]["calls"] == 2
+
+
+@pytest.mark.parametrize("name", ["codex", "claude-code", "pi-0.87.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1"])
+def test_files_are_those_that_the_model_touched(name: str, tmp_path: Path, home: Path, sessile: Any) -> None:
+    """The files that sessions read and edited are those of the scripted calls; each edit is shown as a diff."""
+    shutil.copytree(unpack(name, tmp_path / "record") / "home", home, dirs_exist_ok=True)
+    read: set[str] = set()
+    edited: set[str] = set()
+    diffs: list[str] = []
+    for row in sessile("ls", "-A", "--json").json["items"]:
+        with Store(home / ".sessile").open(row["path"], readonly=True) as session:
+            entries = session.get_entries()
+            touched = files(entries, session.cwd)
+            read |= {file.rpartition("/")[2] for file in touched.read}
+            edited |= {file.rpartition("/")[2] for file in touched.edited}
+            diffs += [part.text for shown in show_all(entries) for part in shown.parts if isinstance(part, Diff)]
+    written, picture = (
+        ("mock_out.txt", "mock.png") if name in ("codex", "claude-code") else ("notealpha.txt", "pic.png")
+    )
+    assert written in edited and picture in read
+    assert not {file for file in edited | read if "." not in file}
+    assert any("+line one" in diff for diff in diffs) and any(
+        line[:1] == "-" for diff in diffs for line in diff.split("\n")
+    )

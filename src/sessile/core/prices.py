@@ -128,9 +128,9 @@ def _rates(prices: Any, at: int | None) -> Rates | None:
 def _holds(when: Any, moment: datetime) -> bool:
     if isinstance(when, str):
         return str(moment.date()) >= when
-    start, end = when
+    start, end = map(int, when)
     minute = moment.hour * 60 + moment.minute
-    return start <= minute < end if start <= end else minute >= start or minute < end
+    return bool(start <= minute < end if start <= end else minute >= start or minute < end)
 
 
 def _rate(rate: Any, prompt: int) -> float:

@@ -19,11 +19,11 @@ Rules:
 
 from __future__ import annotations
 
+from binascii import crc32  # loaded anyway, unlike zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import msgspec
 
@@ -183,7 +183,12 @@ def cost_of(usage: object, model: str, quarter: str | None = None) -> float | No
     cost = stored_cost(usage)
     if cost is not None or not model:
         return cost
-    return price_list().price(model, usage, int(quarter) * QUARTER if quarter and quarter != UNDATED else None)
+    listed: float | None = price_list().price(model, usage, _milliseconds(quarter))
+    return listed
+
+
+def _milliseconds(quarter: str | None) -> int | None:
+    return int(quarter) * QUARTER if quarter and quarter != UNDATED else None
 
 
 # -- totals by quarter-hour
