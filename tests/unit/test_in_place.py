@@ -363,7 +363,7 @@ def test_whatever_is_appended_is_read_as_it_was_given(
     store = Store(folder / "store", durability="process")
     with store.open(file, in_place=True) as session:
         for message in messages:
-            session.append_message(message)
+            session.append_entry({"type": "message", "message": message})
         live = [entry.body for entry in session.get_entries()]
     with store.open(file, readonly=True) as session:
         assert [entry.body for entry in session.get_entries()] == live
