@@ -65,6 +65,9 @@ NORMAL = (
     Rule("letters and digits of the system prompt and of descriptions of tools", "the records have them blanked"),
     Rule("letters and digits of a text that was sent in one part with a reminder", "the same"),
     Rule("the system prompt in one block or in several", "is one text; blocks are marks for the cache"),
+    Rule(
+        "a result that is in the same content already", "Gemini CLI stores results twice, and sends both after a resume"
+    ),
 )
 """What two requests may differ in and still count as equal. No text, call, result or image is left out."""
 
@@ -78,6 +81,7 @@ class Record(NamedTuple):
         asides: Requests that are not part of a conversation, such as those for a summary or a title: a name and a test.
         gaps: Which parts a gap of the request covers: the start of the gap's text, and a test of the part.
         same_ids: Whether the ids of calls must be equal; otherwise they count by the order in which they appear.
+        lost: The start of the gap that covers turns which the agent does not store, or has deleted.
         logged: Whether the agent records requests in rows beside the conversation, so that failed ones have entries too.
         thread: Returns the id of the session that a request belongs to; if no file has it, the session was deleted.
         listed: Whether tools are stored as a list or not at all: other sessions may have the definition of one of them, which
@@ -90,6 +94,7 @@ class Record(NamedTuple):
     asides: Mapping[str, Callable[[Sent], bool]] = {}
     gaps: Mapping[str, Callable[[Item], bool]] = {}
     same_ids: bool = True
+    lost: str | None = None
     logged: bool = False
     thread: Callable[[Sent], str] | None = None
     listed: bool = False
@@ -106,6 +111,17 @@ def _by_threes(usage: Mapping[str, Any]) -> int | None:
     """The scripted model of all other agents: output = 100 + 3n."""
     made = usage.get("output", 0) - 100
     return made // 3 if made > 0 and made % 3 == 0 else None
+
+
+def _by_twenties(usage: Mapping[str, Any]) -> int | None:
+    """The same by the total, which is 1100 + 20n: OpenCode counts thoughts apart from the output, and more of them."""
+    made = usage.get("totalTokens", 0) - 1100
+    return made // 20 if made > 0 and made % 20 == 0 else _by_threes(usage)
+
+
+def _by_threes_apart(usage: Mapping[str, Any]) -> int | None:
+    """The same where the program counts thoughts apart from the output."""
+    return _by_threes({"output": usage.get("output", 0) - usage.get("reasoning", 0)})
 
 
 def _without_tools(sent: Sent) -> bool:
@@ -134,7 +150,14 @@ def _is_reminder(item: Item) -> bool:
     return item[0] == "text" and _blank(item[1]).startswith(_blank("<system-reminder>"))
 
 
+def _is_environment(item: Item) -> bool:
+    return item[0] == "text" and _blank(item[1]).strip().startswith(_blank("<environment_details>"))
+
+
 _SUMMARY = {"summary request: not part of the conversation": _without_tools}
+
+_ELSEWHERE = {"its session is in another home": lambda sent: "new home" in sent.step}
+_PROMPT = {"system prompt": _is("system"), "tools": _is("tool")}
 
 RECORDS: dict[str, Record] = {
     "pi-0.87.1": Record("pi", _by_sevens, _SUMMARY),
@@ -174,9 +197,23 @@ RECORDS: dict[str, Record] = {
         listed=True,
         shortened="instructions",
     ),
+    "continue": Record("continue", _by_threes, {**_SUMMARY, **_ELSEWHERE}, _PROMPT, lost="turns"),
+    "opencode": Record("opencode", _by_twenties, {**_SUMMARY, **_ELSEWHERE}, _PROMPT),
+    "kilo": Record(
+        "kilo", _by_twenties, {**_SUMMARY, **_ELSEWHERE}, {**_PROMPT, "environment details": _is_environment}
+    ),
+    "gemini": Record("gemini", _by_threes_apart, _SUMMARY, _PROMPT, lost="turns"),
 }
 
-FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1", "claude-code", "codex")
+FINISHED: tuple[str, ...] = (
+    "pi-0.87.1",
+    "pi-0.73.1",
+    "oh-my-pi-18.2.3",
+    "openclaw-2026.2.3-1",
+    "claude-code",
+    "codex",
+    "continue",
+)
 """The records whose requests must all be equal or explained."""
 
 
@@ -225,10 +262,11 @@ class Judge:
         self._agent = agent
         names = lambda path: sorted(item.name for item in Path(path).iterdir()) if Path(path).is_dir() else []  # noqa: E731
         sources = agent.sources(str(folder / "home"), {}, names)
-        roots = [Path(source.sessions) for source in sources]
-        self.paths = sorted(
-            str(path) for root in roots if root.is_dir() for path in root.rglob("*.jsonl*") if path.is_file()
-        )
+        roots = [Path(source.sessions) for source in sources if Path(source.sessions).exists()]
+        if agent.rendered:
+            self.paths = sorted(each.path for root in roots for each in agent.stored(self._store.fs, str(root)) or ())
+        else:
+            self.paths = sorted(str(path) for root in roots for path in root.rglob("*.jsonl*") if path.is_file())
         self._open: dict[str, Session] = {}
 
     def session(self, path: str) -> Session:
@@ -286,10 +324,12 @@ class Judge:
         answered, others, summaries = self.points
         if points := answered.get(sent.n):
             # A fork has copies of the answers before it: the session that it was made from sent the request.
-            point = min(points, key=lambda point: point.forked)
-            return self._compare(sent, point)
+            found = [self._compare(sent, point) for point in sorted(points, key=lambda point: point.forked)]
+            return min(found, key=lambda verdict: verdict.outcome == "unexplained")
         # An answer that failed or was stopped tells no usage: the request was sent after an entry whose text it has.
         sequence = sent.body.get("messages") or sent.body.get("input") or sent.body["contents"]
+        if self._is_lost(sequence):
+            return Verdict(sent.n, sent.step, "gap", (str(self.record.lost),))
         last, whole = "\n".join(strings(sequence[-1])), "\n".join(strings(sequence))
         candidates = [point for point, text in others if text and (text in last or _blank(text) in last)][-12:]
         candidates += [point for point, text in summaries if text in whole]
@@ -300,6 +340,19 @@ class Judge:
             return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has a text of the request",))
         return min(found, key=lambda verdict: (verdict.outcome == "unexplained", len(verdict.diff)))
 
+    def _is_lost(self, sequence: list[Any]) -> bool:
+        """Return whether the last prompt of a request is in no file, and the agent's gaps name that."""
+        dialect = self._agent.dialect
+        if (
+            self.record.lost is None
+            or dialect is None
+            or not any(gap.startswith(self.record.lost) for gap in dialect.gaps)
+        ):
+            return False
+        prompts = [list(strings(message)) for message in sequence if message.get("role") == "user"]
+        said = [text for text in (prompts[-1] if prompts else []) if text not in ("user", "text")][-1:]
+        return bool(said) and not any(self.home.has(text) for text in said)
+
     def _compare(self, sent: Sent, point: Point) -> Verdict:
         api = api_of(sent)
         if api not in APIS:
@@ -307,7 +360,7 @@ class Judge:
         session = self.session(point.path)
         _, request = next_request(session, api, at=point.entry, agent=self._agent, fs=self._store.fs)
         ours = items(_cut(request, set(_CUT.findall(json.dumps(sent.body)))), api, self.record.same_ids)
-        theirs = items(sent.body, api, self.record.same_ids)
+        theirs = [self._unsigned(item, request.gaps) for item in items(sent.body, api, self.record.same_ids)]
         ours = _blanked_alike(ours, theirs)
         shortened = (
             self.record.shortened if any(gap.startswith(self.record.shortened or "?") for gap in request.gaps) else ""
@@ -324,6 +377,13 @@ class Judge:
             return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
         names = [shortened] * cut + [*explained.values()]
         return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(names)), point=where)
+
+    def _unsigned(self, item: Item, named: Iterable[str]) -> Item:
+        """Return a call without its signature, if a gap says that signatures are not stored, and no file has it."""
+        signed = item[0] == "call" and len(item) > 4 and item[4]
+        if not signed or not any(name.startswith("signatures") for name in named) or self.home.has(item[4]):
+            return item
+        return (*item[:4], "")
 
     def _gap(self, item: Item, prompt: str, named: Iterable[str], body: Body) -> str | None:
         """Return the gap that explains a missing part: the request names it, and no file has its text."""
@@ -583,6 +643,18 @@ def _responses(body: Mapping[str, Any]) -> Iterator[Item]:
             yield "other", canonical(rest)
 
 
+def _once(parts: list[Body]) -> Iterator[Body]:
+    """Yield the parts of a content, without results that are there already, and their images."""
+    seen: list[object] = []
+    for part in parts:
+        result = part.get("functionResponse")
+        known = None if result is None else (result.get("id"), result["name"])
+        known = part["inlineData"]["data"] if "inlineData" in part and seen else known
+        if known is None or known not in seen:
+            seen += [] if known is None else [known]
+            yield part
+
+
 def _google(body: Mapping[str, Any]) -> Iterator[Item]:
     for part in (body.get("systemInstruction") or {}).get("parts") or ():
         yield "system", part["text"]
@@ -591,7 +663,7 @@ def _google(body: Mapping[str, Any]) -> Iterator[Item]:
             yield "tool", tool.get("name", ""), canonical(tool)
     for content in body["contents"]:
         yield "message", content.get("role", "user")
-        for part in content["parts"]:
+        for part in _once(content["parts"]):
             signature = part.get("thoughtSignature") or ""
             if "functionCall" in part:
                 call = part["functionCall"]

@@ -41,8 +41,8 @@ from sessile.errors import (
     StorageFailure,
     storage_failures,
 )
-from sessile.storage import atomic, drafts
-from sessile.storage.atomic import NameSet
+from sessile.storage import drafts
+from sessile.storage.atomic import NameSet, is_there
 from sessile.storage.base import NATIVE, Filesystem, Row
 from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import Listing, SessionRow
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from sessile.storage.walk import Mark
 
 LIST_TIMEOUT = 5.0  # seconds; a listing without all counts is still useful
+INSIDE_TIMEOUT = 0.2  # seconds to count sessions inside of databases, for a listing
 SEARCH_TIMEOUT = 30.0  # seconds; indexing a year of sessions takes about as long
 _MOST_CANDIDATES = 20  # that an error about an ambiguous name lists
 _LIST_HINT = "run `sessile ls` to list the sessions"
@@ -173,6 +174,7 @@ class Library:
         *,
         progress: OnProgress | None = None,
         deadline: float | None = None,
+        inside: float | None = None,
     ) -> CaughtUp:
         """Compare the catalog with the files, and read what has changed.
 
@@ -183,6 +185,7 @@ class Library:
                 "count" reads every line; "index" also indexes the words for `search`.
             progress: Called while files are read.
             deadline: When to stop counting and indexing, as a value of `time.monotonic()`. Every file is looked at anyway.
+            inside: Seconds for counting sessions that are inside of databases. A listing knows most of them without that.
 
         Returns:
             How many files there are, and how many are not counted or indexed yet.
@@ -194,16 +197,23 @@ class Library:
             copied.sessions: [source.sessions for source in self.given if source.agent == copied.agent]
             for copied in kept
         }
-        return self._catalog.catch_up(places, depth=depth, progress=progress, deadline=deadline, copies=copies)
+        owners = {source.sessions: source.agent for source in self.sources}
+        return self._catalog.catch_up(
+            places, depth=depth, progress=progress, deadline=deadline, copies=copies, owners=owners, inside=inside
+        )
 
     def _prepare(
-        self, depth: Depth, timeout: float | None = None, progress: OnProgress | None = None
+        self,
+        depth: Depth,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+        inside: float | None = None,
     ) -> CaughtUp | None:
         """Catch up before a question, unless the caller does it."""
         if not self._auto_catch_up:
             return None
         deadline = None if timeout is None else time.monotonic() + timeout
-        return self.catch_up(depth, progress=progress, deadline=deadline)
+        return self.catch_up(depth, progress=progress, deadline=deadline, inside=inside)
 
     # -- listing
 
@@ -227,7 +237,8 @@ class Library:
         Raises:
             InvalidQuery: The filter has an unknown value or a time without a time zone.
         """
-        caught_up = self._prepare("count", timeout, progress)
+        inside = None if timeout is None or wanted.needs_counts else INSIDE_TIMEOUT
+        caught_up = self._prepare("count", timeout, progress, inside)
         listing = self._catalog.list(wanted)
         if caught_up is None or not caught_up.uncounted:
             return listing
@@ -251,6 +262,8 @@ class Library:
     def count_agents(self, path: str) -> int:
         """Return the number of sub-agent transcripts of a session."""
         self._prepare("look")
+        if (rendered := _rendered_agents(self.store, path)) is not None:
+            return len(rendered)
         return self._catalog.list(Filter(below=[artifacts_of(path)], hide=(), limit=0)).total
 
     def usage(
@@ -302,7 +315,7 @@ class Library:
         """
         if is_path(name):
             path = drafts.located(self.store.fs, posixpath.abspath(posixpath.expanduser(name)))
-            agent = None if atomic.exists(self.store.fs, path) else sub_agent(name)
+            agent = None if is_there(self.store.fs, path) else sub_agent(name)
             return self._existing(path) if agent is None else self._sub_agent(*agent, cwd, progress)
         recent = relative(name)
         if recent is None and not fresh:
@@ -332,7 +345,7 @@ class Library:
         return rows[0].path
 
     def _existing(self, path: str) -> str:
-        if not atomic.exists(self.store.fs, path):
+        if not is_there(self.store.fs, path):
             raise SessionNotFound("file not found", path=path)
         return path
 
@@ -732,6 +745,9 @@ def agent_files(store: Store, path: str) -> Iterator[str]:
     """Yield the transcripts of the sub-agents of the session in a file."""
     from sessile.storage.session_bytes import files_below  # a listing asks the catalog
 
+    if (rendered := _rendered_agents(store, path)) is not None:
+        yield from rendered
+        return
     folder = artifacts_of(path)
     for found, _ in files_below(store.fs, folder):
         keeper = _keeper(found, folder)
@@ -741,13 +757,13 @@ def agent_files(store: Store, path: str) -> Iterator[str]:
 
 def sub_agents(store: Store, path: str) -> Iterator[SubAgent]:
     """Yield the sub-agents of the session in a file, ordered by name."""
-    folder = artifacts_of(path)
+    folder, renderer = artifacts_of(path), _rendering(store, path)
     for found in agent_files(store, path):
         described: Mapping[str, Any] = {}
         messages = None
         problems = []
         try:
-            keeper = _keeper(found, folder)
+            keeper = renderer or _keeper(found, folder)
             described = {} if keeper is None else keeper.describe_sub_agent(store.fs, found)
         except SessileError as error:
             problems.append(error.message)
@@ -761,6 +777,19 @@ def sub_agents(store: Store, path: str) -> Iterator[SubAgent]:
         )
         problem = "; ".join(problems) or None
         yield SubAgent(stem_of(found), found, agent_type, description, worktree, messages, problem)
+
+
+def _rendering(store: Store, path: str) -> Agent | None:
+    """Return the agent that renders the session at a path; `None` if it is in a file of its own."""
+    agent = None if store.layout.owns(path) else AGENTS.agent_at(store.fs, path)
+    return agent if agent is not None and agent.rendered else None
+
+
+def _rendered_agents(store: Store, path: str) -> Sequence[str] | None:
+    """Return the sub-agents of a session that its agent renders; `None` if they are files in the session's folder."""
+    agent = _rendering(store, path)
+    with storage_failures(path, "list the sub-agents"):
+        return None if agent is None else agent.sub_agents_of(store.fs, path)
 
 
 def _keeper(path: str, folder: str) -> Agent | None:

@@ -124,16 +124,18 @@ def import_session(store: Store, path: str) -> Imported:
     if describe(store.fs, path) is not None:
         raise Unsupported("this session is native already", path=path, hint="run `sessile fork` to copy it")
     with storage_failures(path, "read the session"):
-        modified = store.fs.lstat(path).st_mtime_ns
-    done = _import(store, path)
+        modified = atomic.status_of(store.fs, path).st_mtime_ns
+    done, told = _import(store, path)
     if done.added:
         copy_folder(store.fs, artifacts_of(path), artifacts_of(done.path))
-        atomic.set_modified(store.fs, done.path, modified)
+        atomic.set_modified(store.fs, done.path, modified if told is None else told * 1_000_000)
     return done
 
 
-def _import(store: Store, path: str) -> Imported:
+def _import(store: Store, path: str) -> tuple[Imported, int | None]:
+    """Import a session; return also when it was last changed, in milliseconds, if it says so itself."""
     with closing(open_foreign(store.fs, path)) as reader:
+        changed = parse_timestamp(decode(reader.header()).get("modified"))
         known = store.find(reader.session_id)
         with store.open(known) if known is not None else _begin(store, reader, path) as session:
             if _source(session).get("path") != path:
@@ -154,7 +156,8 @@ def _import(store: Store, path: str) -> Imported:
                 if source.title and source.title != title:  # it was where listings do not look
                     session.set_session_name(source.title)
             unreadable = tuple(f"at byte {finding.offset:,}: {finding.detail}" for finding in source.findings)
-            return Imported(session.id, session.path, reader.format.name, before + added, added, unreadable)
+            done = Imported(session.id, session.path, reader.format.name, before + added, added, unreadable)
+            return done, changed
 
 
 def _compared(session: Session, entries: Iterator[tuple[Row, Payload]]) -> tuple[int, Iterator[tuple[Row, Payload]]]:

@@ -18,15 +18,18 @@ from sessile.agents.base import (
     row_of,
 )
 from sessile.core.kinds import LEAF_MARKER, MARKER
-from sessile.core.lines import Head, Line, MessageHead, Scanner
-from sessile.storage.formats import Told
+from sessile.core.lines import Finding, Head, Line, MessageHead, Scanner
+from sessile.storage.atomic import read_all
+from sessile.storage.formats import Stored, Told
 from sessile.storage.layout import Source
+from sessile.storage.walk import mark_of
 
 __all__ = [
     "Agent",
     "Chain",
     "Entry",
     "Expiry",
+    "Finding",
     "Format",
     "Glimpse",
     "Head",
@@ -39,8 +42,11 @@ __all__ = [
     "NOTHING_TOLD",
     "Scanner",
     "Source",
+    "Stored",
     "Told",
     "Translator",
+    "mark_of",
     "placed",
+    "read_all",
     "row_of",
 ]

@@ -9,6 +9,20 @@ has a `Format`, which turns its rows into entries:
     translator   goes through the rows in order and returns id, parent and kind of each
     entry        one row as a native entry
 
+An agent whose sessions are not rows of a file, such as a database, a log of changes, one document or a folder of parts, is
+`rendered` instead:
+
+    stored       lists the sessions of a source, each with a path, a mark, and what a listing shows of it
+    renders      whether the session at a path is one of its own
+    render       yields a session as a native header and native entries
+
+    database, log, …  ─ stored ─→ catalog rows        only sessions whose mark changed are read again
+                      ─ render ─→ native lines in a nameless temporary file ─→ reader, index, counts, words, export, fork, …
+
+Nothing else differs: everything that works on a file works on the rendered lines. Ids come from the source, so that they are the
+same the next time. What was replaced or rewound stays as a branch, with `leaf` in the header naming the entry from which the
+conversation continues. What has no counterpart is kept in `custom` entries, or in members of its own.
+
 Rules: a row is one entry, or several (an answer together with the results of its calls). Rows that are not part of a conversation
 are markers: no tree shows them, and nothing of them is lost. A translator may keep some state between rows, and can continue from
 what it saved. Rows stay where they are: an entry is made when it is read.
@@ -17,17 +31,20 @@ what it saved. Rows stay where they are: an entry is made when it is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from posixpath import basename as _base
+from posixpath import dirname as _above
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import msgspec
 
 from sessile.core.codec import decode
-from sessile.core.kinds import flags_of
-from sessile.core.lines import Finding, Head, Line, Scanner
+from sessile.core.digest import spoken
+from sessile.core.kinds import MARKER, flags_of
+from sessile.core.lines import Finding, Head, Line, Scanner, read_head
 from sessile.core.providers import Dialect
 from sessile.errors import Unsupported
-from sessile.storage.formats import Told
+from sessile.storage.formats import Stored, Told
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
@@ -72,6 +89,7 @@ class Agent:
         sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
         surroundings: How the types of messages begin in which it tells the model about itself, such as its environment.
         placing: The module that `place` imports when it is called, because a listing places nothing.
+        rendered: Whether its sessions are not rows of a file; then it has `stored`, `renders` and `render`.
         dialect: How it writes its requests; `None` if that is unknown, so that only the provider's rules count.
     """
 
@@ -85,12 +103,15 @@ class Agent:
     sub_agents: str | None = None
     placing: str = ""
     surroundings: tuple[str, ...] = ()
+    rendered: bool = False
     dialect: Dialect | None = None
 
     @property
     def format(self) -> Format | None:
         """How its rows are read; `None` for the native format of the pi family."""
-        return None
+        if not self.rendered:
+            return None
+        return RenderedRows(self.name)
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return the folders where it keeps sessions, whether they exist or not.
@@ -101,6 +122,54 @@ class Agent:
             names: Lists a folder; returns nothing for one that cannot be listed.
         """
         return []
+
+    def sources_at(self, folder: str, names: Callable[[str], Sequence[str]]) -> list[Source]:
+        """Return its sources in a folder that is a copy of a home folder, or of the agent's own folder."""
+        homes = {folder}
+        for source in self.sources(folder, {}, lambda path: ()):
+            below = source.root.removeprefix(folder)
+            if below.startswith("/") and folder.endswith(below):
+                homes.add(folder.removesuffix(below))
+        found = [source for home in homes for source in self.sources(home, {}, names)]
+        return [
+            source
+            for source in found
+            if names(source.sessions) or _base(source.sessions) in names(_above(source.sessions))
+        ]
+
+    def stored(self, fs: Filesystem, place: str) -> Iterable[Stored] | None:
+        """Return the sessions of a rendered agent below a place; `None` if the place only has files, such as kept copies."""
+        return None
+
+    def renders(self, path: str, first: bytes) -> bool:
+        """Return whether the session at a path is one of a rendered agent.
+
+        `first` are the first bytes of the file, and empty if the path is inside of one. This must not raise or read anything.
+        """
+        return False
+
+    def render(self, fs: Filesystem, path: str) -> Iterator[Entry | Finding]:
+        """Yield a session of a rendered agent: a native header, entries with parents before children, and findings.
+
+        Raise `OSError` if there is no such session. Any other error ends the session with a finding that says so.
+        """
+        raise read_only(self, path)
+
+    def sub_agents_of(self, fs: Filesystem, path: str) -> Sequence[str] | None:
+        """Return the paths of a session's sub-agents; `None` if they are files in the session's folder."""
+        return None
+
+    def period(self, settings: Mapping[str, bytes]) -> Period:
+        """Return how long it keeps sessions, by its settings files; files that do not exist are not in `settings`."""
+        return Period(None) if self.expiry is None else period_of(self.expiry, settings)
+
+    def endangered(self, fs: Filesystem, place: str) -> Iterable[str]:
+        """Return the sessions below a place that it deletes at its next start, whatever its settings say."""
+        return ()
+
+    def belongings(self, fs: Filesystem, path: str) -> Sequence[str]:
+        """Return the files that belong to a session and are not in the folder beside it."""
+        return ()
 
     def titles(self, data: bytes) -> Mapping[str, Told] | None:
         """Return what its own list of sessions (`sessions.json`) says of each; `None` if `data` is not its list."""
@@ -428,6 +497,92 @@ def row_of(raw: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
+# -- rendered sessions
+
+
+class _Leaf(msgspec.Struct):
+    """The leaf that the header names, and the last entry."""
+
+    leaf: str | None = None
+    last: str | None = None
+
+
+class RenderedRows:
+    """The format of an agent's rendered sessions."""
+
+    nested = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def scanner(self, offset: int) -> Scanner:
+        """Return a scanner for native lines."""
+        return Scanner(offset)
+
+    def recognises(self, first: bytes) -> bool:
+        """Return whether the first line is a header with the agent's name."""
+        header = row_of(first.split(b"\n", 1)[0])
+        return header.get("type") == "session" and header.get("format") == self.name
+
+    def header(self, stem: str, first: bytes, told: Told = NOTHING_TOLD) -> Entry:
+        """Return the first line."""
+        return row_of(first.split(b"\n", 1)[0]) or {"type": "session", "version": 3, "id": stem, "format": self.name}
+
+    def glimpse(self, stem: str, first: bytes, last: bytes) -> Glimpse | None:
+        """Return the title in the header, and the first prompt."""
+        lines = first.split(b"\n")
+        title = row_of(lines[0]).get("title")
+        title = title if isinstance(title, str) else ""
+        for line in lines[1:]:
+            message = row_of(line).get("message")
+            if isinstance(message, dict) and message.get("role") == "user" and (said := spoken(message.get("content"))):
+                return Glimpse(title, said)
+        return Glimpse(title)
+
+    def translator(self, saved: Any = None) -> RenderedLines:
+        """Return a translator for the start of the lines, or for a saved state."""
+        return RenderedLines(saved)
+
+    def ids_of(self, raw: bytes, offset: int) -> Sequence[str]:
+        """Return the id of an entry; none for the header."""
+        head = read_head(raw)
+        return () if head.id is None or head.type == "session" else (head.id,)
+
+    def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
+        """Return a line as it is."""
+        entry: Entry = decode(raw)
+        return {**entry, "parentId": parent_id}
+
+
+class RenderedLines:
+    """The translator of rendered lines: they are entries already."""
+
+    def __init__(self, saved: Any = None) -> None:
+        self._kept = _Leaf() if saved is None else msgspec.convert(saved, _Leaf)
+
+    @property
+    def leaf(self) -> str | None:
+        """The entry that the header names, else the last one."""
+        return self._kept.leaf or self._kept.last
+
+    def saved(self) -> Any:
+        """Return what is needed to continue later."""
+        return msgspec.to_builtins(self._kept)
+
+    def take(self, line: Line) -> Sequence[Known]:
+        """Return the entry of a line; none for the header."""
+        head = line.head
+        if head.type == "session":
+            leaf = row_of(line.raw).get("leaf")
+            self._kept.leaf = leaf if isinstance(leaf, str) else None
+            return ()
+        if head.id is None:
+            return ()
+        if not flags_of(head) & MARKER:
+            self._kept.last = head.id
+        return (Known(head),)
+
+
 # -- what an agent cannot do
 
 
@@ -479,7 +634,7 @@ class Expiry(NamedTuple):
 
 
 class Period(NamedTuple):
-    """How long a session is kept after its last change, in milliseconds; if that is unknown, why."""
+    """How long a session is kept after its last change, in milliseconds; if that is unknown, why. Without either, for ever."""
 
     length: int | None
     problem: str | None = None

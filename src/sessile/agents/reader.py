@@ -23,7 +23,7 @@ from sessile.storage.formats import Record
 from sessile.storage.head import Glance, starts_native
 from sessile.storage.index import NOWHERE, IndexDamaged, Place, RowIndex, key_of
 from sessile.storage.layout import stem_of
-from sessile.storage.packed import chunks_of, copy_start, is_packed, open_rows
+from sessile.storage.packed import chunks_of, copy_start, is_packed, open_rows, renderer_of
 from sessile.storage.reader import JournalReader
 from sessile.storage.session_lists import told_of
 
@@ -151,7 +151,9 @@ def entries_at(known: Format, line: Line) -> Iterator[tuple[str | None, Record]]
 def agent_of(fs: Filesystem, path: str) -> Agent | None:
     """Return the agent that wrote a file, by its first bytes; `None` for native and unknown files."""
     with storage_failures(path, "look at the file"):
-        fd, _, _ = open_rows(fs, path, AGENTS)
+        if (renderer := renderer_of(fs, path, AGENTS)) is not None:
+            return AGENTS.get(renderer)
+        fd, *_ = open_rows(fs, path, AGENTS)
         try:
             first = beginning(fs, fd)
         finally:
@@ -173,12 +175,12 @@ class ForeignReader(JournalReader):
         self._origin = 0  # where the rows of the session's own file start; those before it come from other files
         self._memory: dict[str, Any] = {}
         self._complete = self.format.complete if isinstance(self.format, Completing) else None
-        super().__init__(fs, path, index_path=None if is_packed(path) else index_path)
+        super().__init__(fs, path, index_path=None if is_packed(path) or agent.rendered else index_path)
 
     def _open(self) -> None:
         try:
-            fd, size, damage = open_rows(self._fs, self.path, AGENTS)
-            self._damage = [] if damage is None else [damage]
+            fd, size, damage, *_ = open_rows(self._fs, self.path, AGENTS)
+            self._damage = list(damage)
             history = self.agent.history(self._fs, self.path, beginning(self._fs, fd))
             if history:
                 fd = self._after(history, fd, size)
@@ -459,7 +461,7 @@ def open_foreign(fs: Filesystem, path: str, index_path: str | None = None) -> Fo
 def describe_foreign(fs: Filesystem, path: str) -> tuple[Glance, Stat] | None:
     """Return what the two ends of another agent's file show; `None` if it is not a session, or must not be listed."""
     with storage_failures(path, "look at a session"):
-        fd, _, _ = open_rows(fs, path, AGENTS)
+        fd, *_ = open_rows(fs, path, AGENTS)
         try:
             status = fs.fstat(fd)
             found = glance_foreign(fs, fd, status.st_size, path)

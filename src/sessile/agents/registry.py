@@ -12,10 +12,12 @@ warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import errno
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sessile.agents.base import NATIVE_CAPABILITIES, Agent, Capability, Format, ordered
 from sessile.agents.claude import ClaudeCode
@@ -28,7 +30,7 @@ from sessile.errors import StorageFailure
 from sessile.storage import log
 from sessile.storage.base import NATIVE, Filesystem
 from sessile.storage.filesystem import is_announced
-from sessile.storage.formats import EntryReader, Record, Told
+from sessile.storage.formats import EntryReader, Record, Stored, Told
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
@@ -37,12 +39,49 @@ if TYPE_CHECKING:
 GROUP = "sessile.agents"
 
 
+class Later(NamedTuple):
+    """An agent of Sessile that is imported when it is needed: if its home exists, or for a file that may be its own.
+
+    Attributes:
+        name: Its name.
+        module: The package with the class.
+        agent: The name of the class.
+        home: Its home, below the user's; `{NAME}` stands for an environment variable, as in `variables`.
+        variables: Environment variables that move the home, each with its default below the user's home.
+        rendered: Whether its sessions are rendered; then their rows need no recognition.
+    """
+
+    name: str
+    module: str
+    agent: str
+    home: str
+    variables: tuple[tuple[str, str], ...] = ()
+    rendered: bool = True
+
+    def load(self) -> Agent:
+        """Return the agent."""
+        made: Agent = getattr(import_module(self.module), self.agent)()
+        return made
+
+    def home_in(self, home: str, environ: Mapping[str, str]) -> str:
+        """Return its home folder, which may not exist."""
+        moved = {name: environ.get(name) or f"{home}/{default}" for name, default in self.variables}
+        path = self.home.format(**moved)
+        return path if path.startswith("/") else f"{home}/{path}"
+
+
 class Registry:
     """Agents by name and by what their files look like; it is the `Formats` that storage asks."""
 
-    def __init__(self, agents: Sequence[Agent], group: str | None = None) -> None:
-        self._ours = tuple(agents)
+    def __init__(self, agents: Sequence[Agent], group: str | None = None, later: Sequence[Later] = ()) -> None:
+        self._loaded = tuple(agents)
+        self._later = {each.name: each for each in later}
+        self._imported: dict[str, Agent] = {}
         self._group = group
+
+    @cached_property
+    def _ours(self) -> Sequence[Agent]:
+        return (*self._loaded, *(agent for name in self._later if (agent := self.get(name)) is not None))
 
     def __iter__(self) -> Iterator[Agent]:
         yield from self._ours
@@ -56,7 +95,7 @@ class Registry:
         from importlib.metadata import entry_points  # takes as long as a small listing
 
         found: dict[str, Agent] = {}
-        taken = {NATIVE, *(agent.name for agent in self._ours)}
+        taken = {NATIVE, *(agent.name for agent in self._loaded), *self._later}
         for point in entry_points(group=self._group):
             try:
                 made = point.load()()
@@ -73,12 +112,22 @@ class Registry:
 
     def get(self, name: str) -> Agent | None:
         """Return the agent with that name."""
-        ours = next((agent for agent in self._ours if agent.name == name), None)
+        if name in self._later:
+            if name not in self._imported:
+                self._imported[name] = self._later[name].load()
+            return self._imported[name]
+        ours = next((agent for agent in self._loaded if agent.name == name), None)
         return ours or next((agent for agent in self.installed if agent.name == name), None)
+
+    def agent_at(self, fs: Filesystem, path: str) -> Agent | None:
+        """Return the agent that wrote the session at a path; `None` for native and unknown files."""
+        agent: Agent | None = self._reader.agent_of(fs, path)
+        return agent
 
     def recognise(self, first: bytes) -> Agent | None:
         """Return the agent whose files start with such bytes; `None` for native and unknown files."""
-        for agents in (self._ours, None):
+        rows = [agent for name, each in self._later.items() if not each.rendered and (agent := self.get(name))]
+        for agents in ((*self._loaded, *rows), None):
             for agent in self.installed if agents is None else agents:
                 if (known := agent.format) is not None and known.recognises(first):
                     return agent
@@ -99,12 +148,67 @@ class Registry:
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return the folders of all agents, whether they exist or not; of a folder that two agents name, the first counts."""
         found: dict[str, Source] = {}
-        for agent in self:
+        agents = list(self._loaded)
+        missing = []
+        for each in self._later.values():
+            folder = each.home_in(home, environ)
+            made = self.get(each.name) if names(folder) else None
+            if made is None:
+                missing.append(Source(each.name, folder, folder))
+            else:
+                agents.append(made)
+        for agent in (*agents, *self.installed):
             for source in agent.sources(home, environ, names):
+                found.setdefault(source.sessions, source)
+        return [*found.values(), *missing]
+
+    def sources_at(self, folder: str, names: Callable[[str], Sequence[str]]) -> list[Source]:
+        """Return the sources of agents in a folder that is a home folder, or that of an agent, in another place."""
+        found: dict[str, Source] = {}
+        for agent in self:
+            for source in agent.sources_at(folder, names):
                 found.setdefault(source.sessions, source)
         return list(found.values())
 
     # -- what storage asks
+
+    def stored(self, fs: Filesystem, agent: str, place: str, notices: list[str]) -> Iterable[Stored] | None:
+        """Return the sessions below a place of an agent that lists them itself."""
+        owner = self.get(agent)
+        if owner is None or not owner.rendered:
+            return None
+        try:
+            found = owner.stored(fs, place)
+            return None if found is None else list(found)
+        except FileNotFoundError:
+            return []
+        except _BROKEN as error:
+            notices.append(f"the sessions of {owner.title} in {place} cannot be listed: {_reason(error)}")
+            return []
+
+    def renderer(self, path: str, first: bytes) -> str | None:
+        """Return the agent that renders the session at a path."""
+        for agent in self._ours:
+            if agent.rendered and agent.renders(path, first):
+                return agent.name
+        if first and any(agent.format and agent.format.recognises(first) for agent in self._ours if not agent.rendered):
+            return None
+        return next((agent.name for agent in self.installed if agent.rendered and agent.renders(path, first)), None)
+
+    def render(self, fs: Filesystem, agent: str, path: str) -> Iterator[Record | Finding]:
+        """Yield the header and entries of a session. What breaks its agent's reader is a finding, after what could be read."""
+        owner, begun = self.get(agent), False
+        if owner is None:
+            raise StorageFailure(f"the agent {agent} is not installed", hint="install the package that provides it")
+        try:
+            for record in owner.render(fs, path):
+                begun = begun or not isinstance(record, Finding)
+                yield record
+        except _BROKEN as error:
+            if not begun:
+                code = error.errno if isinstance(error, OSError) else errno.EIO
+                raise OSError(code or errno.EIO, _reason(error), path) from error
+            yield Finding("damaged_source", -1, 0, f"the rest cannot be read: {_reason(error)}")
 
     @cached_property
     def _reader(self) -> ModuleType:
@@ -128,7 +232,7 @@ class Registry:
 
     def titles(self, data: bytes) -> Mapping[str, Told]:
         """Return the titles and projects in an agent's own list of sessions."""
-        for agent in self._ours:
+        for agent in self._loaded:
             if (found := agent.titles(data)) is not None:
                 return found
         return {}
@@ -156,5 +260,35 @@ class Registry:
         yield from self._reader.entries_at(self.format_named(name), line)
 
 
-AGENTS = Registry((Pi(), OhMyPi(), Xcsh(), ClaudeCode(), Codex(), MyAgents(), OpenClaw()), GROUP)
+_DATA = (("XDG_DATA_HOME", ".local/share"),)
+_CONTINUE = (("CONTINUE_GLOBAL_DIR", ".continue"),)
+
+# What a reader of foreign data may raise: values of unexpected types, among others.
+_BROKEN = (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError, IndexError)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+
+
+AGENTS = Registry(
+    (
+        Pi(),
+        OhMyPi(),
+        Xcsh(),
+        ClaudeCode(),
+        Codex(),
+        MyAgents(),
+        OpenClaw(),
+    ),
+    GROUP,
+    (
+        Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
+        Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
+        Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
+        Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),
+    ),
+)
 """Every agent that Sessile knows, and those of installed packages."""

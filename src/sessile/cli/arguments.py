@@ -24,6 +24,7 @@ from sessile.core.visible import visible_line
 from sessile.errors import Invalid, NotASession, Refused, SessionNotFound
 from sessile.render.wording import many
 from sessile.storage import drafts
+from sessile.storage.atomic import is_there
 from sessile.storage.filters import Filter
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def located(app: App, address: Address) -> str:
         path = drafts.located(app.store.fs, path)
         if os.path.lexists(path):
             return _plain_file(path)
+        if is_there(app.store.fs, path):  # a session inside of a file
+            return path
         if sub_agent(address.session) is None:
             raise SessionNotFound("file not found", path=path, hint="run `sessile ls` for a list of sessions")
     with app.out.progress("Reading sessions") as progress:

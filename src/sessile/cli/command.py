@@ -330,14 +330,16 @@ class Places(NamedTuple):
         """Return the existing folders of other agents, and those that the user added."""
         from sessile.library import added_sources
 
-        added = [source_at(path) for path in added_sources(store).names()]
-        return [source for source in (*self.family, *added) if os.path.isdir(source.sessions)]
+        added = [source for path in added_sources(store).names() for source in sources_at(path)]
+        found = {source.sessions: source for source in reversed((*self.family, *added))}
+        return [source for source in reversed(found.values()) if os.path.exists(source.sessions)]
 
 
-def source_at(folder: str) -> Source:
-    """Return the source for a folder: the root of a store, or a folder of session files."""
+def sources_at(folder: str) -> list[Source]:
+    """Return the sources in a folder: those of agents, if it is a home folder or an agent's; else the folder with its files."""
     sessions = f"{folder}/sessions"
-    return Source("folder", folder, sessions if os.path.isdir(sessions) else folder)
+    plain = Source("folder", folder, sessions if os.path.isdir(sessions) else folder)
+    return AGENTS.sources_at(folder, _names) or [plain]
 
 
 def find_places(environ: Mapping[str, str], *, root: str | None, demo: bool) -> Places:

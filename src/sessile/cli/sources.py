@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sessile.agents.openclaw.importing import conversation_keys
-from sessile.cli.command import App, source_at, verb
+from sessile.cli.command import App, sources_at, verb
 from sessile.cli.listing import SOON, say_copies, say_problem, soon
 from sessile.cli.output import Cell, Column
 from sessile.errors import Invalid, NotFound
@@ -128,8 +128,8 @@ def _change_sources(app: App, action: str, path: str | None) -> int:
         raise NotFound("folder not found", path=folder, hint="pass an existing folder")
     changed = known.add(folder) if action == "add" else known.remove(folder)
     if action == "add":
-        found = source_at(folder)
-        app.out.note(f"added {found.sessions}" if changed else "this folder was already added")
+        found = ", ".join(source.sessions for source in sources_at(folder))
+        app.out.note(f"added {found}" if changed else "this folder was already added")
     else:
         app.out.note(f"removed {folder}" if changed else "this folder was not added")
     return 0 if changed else 1

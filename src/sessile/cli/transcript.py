@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import deque
@@ -29,6 +28,7 @@ from sessile.render.styled import Line, Span
 from sessile.render.terminal import OutlineHead, outline_lines, transcript_lines
 from sessile.render.wording import many
 from sessile.session import Session
+from sessile.storage.atomic import is_there
 from sessile.storage.drafts import located
 
 _ONLY: tuple[Only, ...] = ("forks", "labels", "compactions")
@@ -227,7 +227,7 @@ class _Follower:
                     )
                 )
                 sys.stdout.flush()
-            if not os.path.lexists(located(self._app.store.fs, self._session.path)):
+            if not is_there(self._app.store.fs, located(self._app.store.fs, self._session.path)):
                 hint = "run `sessile ls` or `sessile trash` to find it"
                 raise SessionNotFound("the session was moved or deleted", path=self._session.path, hint=hint)
             time.sleep(_POLL)

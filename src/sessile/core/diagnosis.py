@@ -107,6 +107,8 @@ TROUBLES: dict[str, Trouble] = {
     "uncalled_result": Trouble("note"),
     "missing_blob": Trouble("damage"),
     "damaged_blob": Trouble("damage"),
+    # a database or document of another agent
+    "damaged_source": Trouble("damage"),
     # a transcript of Claude Code
     "dangling_parent": Trouble("warning"),
     "parent_before_boundary": Trouble("warning"),

@@ -173,12 +173,13 @@ def clean(
         pieces = rewrite(pieces, policy.tool_ids)
         pieces = pair(pieces, policy.synthetic, notes)
         pieces = separate(pieces, policy.tool_ids)
-    pieces = settle(pieces, notes, silent=dialect is not None and dialect.silent)
+    silent, empty = (dialect.silent, dialect.empty) if dialect is not None else (False, False)
+    pieces = settle(pieces, notes, silent=silent, empty=empty)
     if dialect is None:
         # Providers that accept images in results do not accept them in failed ones.
         pieces = images_after_results(pieces, notes, of_failures=policy.results)
     elif not policy.results:
-        pieces = images_after_results(pieces, notes, words=dialect.attached or ATTACHED)
+        pieces = images_after_results(pieces, notes, words=ATTACHED if dialect.attached is None else dialect.attached)
     if policy.bootstrap:
         pieces = bootstrap(pieces, notes)
     if policy.merge_assistants:
@@ -238,8 +239,8 @@ def without_stopped(pieces: Iterable[Piece], notes: Notes) -> list[Piece]:
     return result
 
 
-def settle(pieces: Iterable[Piece], notes: Notes, *, silent: bool = False) -> list[Piece]:
-    """Drop thoughts at the end of answers, answers that are empty, and silent ones unless they are sent."""
+def settle(pieces: Iterable[Piece], notes: Notes, *, silent: bool = False, empty: bool = False) -> list[Piece]:
+    """Drop thoughts at the end of answers, and answers that are empty or silent, unless they are sent."""
     result = []
     for piece in pieces:
         if piece.role == "assistant":
@@ -249,7 +250,10 @@ def settle(pieces: Iterable[Piece], notes: Notes, *, silent: bool = False) -> li
                 notes.add(piece, "dropped", "a thought at the end of an answer")
                 piece = piece.having(content=blocks[:end])
             if not end:
-                notes.add(piece, "dropped", "an empty answer")
+                if empty and piece.message.get("stopReason") != "error":
+                    result.append(piece)
+                else:
+                    notes.add(piece, "dropped", "an empty answer")
                 continue
             if not silent and _is_silent(blocks[:end]):
                 notes.add(piece, "dropped", f"an answer that was not delivered ({SILENT})")
@@ -847,5 +851,5 @@ def _joined(merged: Piece, later: Piece) -> Piece:
 
 
 def _attached(source: int | None, images: Sequence[Message], words: str) -> Piece:
-    text = {"type": "text", "text": words}
-    return Piece(source, {"role": "user", "content": [text, *images], "synthetic": True})
+    text = [{"type": "text", "text": words}] if words else []
+    return Piece(source, {"role": "user", "content": [*text, *images], "synthetic": True})

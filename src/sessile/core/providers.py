@@ -78,7 +78,7 @@ class Dialect(NamedTuple):
         tool_ids: The form of the ids of calls, as in `Policy`.
         missing: The text of the result that is added for a call without one.
         bootstrap: Whether a user message is added before a conversation that starts with the model.
-        merge_users: Whether consecutive user messages are merged.
+        merge_users: Whether consecutive user messages are merged; `None` where the provider requires it.
         merge_assistants: Whether consecutive answers are merged.
         silent: Whether answers that were not delivered (NO_REPLY) are sent.
         thoughts: What becomes of thoughts of other models: dropped, a text, or a text in `<thinking>`.
@@ -93,6 +93,8 @@ class Dialect(NamedTuple):
         compaction: The words around the summary of a compaction; `None` for those of pi.
         branch: The words around the summary of a branch; `None` for those of pi.
         stopped: Whether answers that failed or were stopped are sent, as far as they have content.
+        failures: Whether a result says that its call failed.
+        empty: Whether answers without content are sent, unless they failed.
         replay: Makes the request from an API, messages and the entries that they come from, for an agent that sends again what
             it has stored; it returns `None` for messages of others.
     """
@@ -102,7 +104,7 @@ class Dialect(NamedTuple):
     tool_ids: ToolIds = "none"
     missing: str = MISSING
     bootstrap: bool = False
-    merge_users: bool = False
+    merge_users: bool | None = False
     merge_assistants: bool = False
     silent: bool = True
     thoughts: Thoughts = "dropped"
@@ -117,6 +119,8 @@ class Dialect(NamedTuple):
     compaction: Words | None = None
     branch: Words | None = None
     stopped: bool = True
+    failures: bool = True
+    empty: bool = False
     replay: Callable[[str, Sequence[Any], Sequence[str | None]], Any] | None = None
 
     def over(self, policy: Policy) -> Policy:
@@ -125,7 +129,7 @@ class Dialect(NamedTuple):
             tool_ids=policy.tool_ids if policy.tool_ids == "strict9" else self.tool_ids,
             synthetic=self.missing,
             bootstrap=self.bootstrap,
-            merge_users=self.merge_users,
+            merge_users=policy.merge_users if self.merge_users is None else self.merge_users,
             merge_assistants=self.merge_assistants,
         )
 

@@ -84,6 +84,10 @@ def request_for(
         prompts = [_prefixed_tools(message, dialect.prefix) for message in prompts]
     origins = [None if place is None else sources[place] for place in cleaned.origins]
     request = APIS[api](Sourced([*prompts, *shaped], [*([None] * len(prompts)), *origins]))
+    if api == "google" and dialect is not None and dialect.merge_users:
+        request["contents"] = _merged(request["contents"], "parts")
+    elif api == "anthropic" and dialect is not None and dialect.merge_users is None:
+        request["messages"] = _merged(request["messages"], "content")
     request.notes += [RequestNote(sources[note.place], note.did, note.text) for note in cleaned.notes]
     request.gaps += gaps_of(context, dialect)
     return request
@@ -149,6 +153,8 @@ def _worded(message: Message, dialect: Dialect | None) -> Message:
 def _shaped(messages: Iterable[Message], api: str, dialect: Dialect, receiver: Receiver) -> Iterable[Message]:
     for message in messages:
         content = message.get("content")
+        if message.get("isError") and not dialect.failures:
+            message = message | {"isError": False}
         if (message.get("role") == "toolResult" and dialect.joined_results) or (
             message.get("role") == "user" and dialect.joined_users and not receiver.images
         ):
@@ -160,6 +166,18 @@ def _shaped(messages: Iterable[Message], api: str, dialect: Dialect, receiver: R
                 content = _prefixed_calls(content, dialect.prefix)
             message = message | {"content": content}
         yield message
+
+
+def _merged(messages: list[Message], member: str) -> list[Message]:
+    """Return messages of which none has the role of the one before: results of calls are the user's, as what follows them."""
+    merged: list[Message] = []
+    for message in messages:
+        parts = message[member] if isinstance(message[member], list) else [text_block(message[member])]
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {**merged[-1], member: [*merged[-1][member], *parts]}
+        else:
+            merged.append({**message, member: parts})
+    return merged
 
 
 def _joined(content: Any) -> Any:

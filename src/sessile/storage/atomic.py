@@ -25,7 +25,7 @@ from itertools import chain
 import msgspec
 
 from sessile.errors import Damaged, SessileError, UnsafePath, storage_failure, storage_failures
-from sessile.storage.base import CHUNK, Filesystem
+from sessile.storage.base import CHUNK, Filesystem, Stat
 from sessile.storage.locks import NO_LOCKS, acquire, locked
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -390,6 +390,33 @@ def exists(fs: Filesystem, path: str) -> bool:
     try:
         fs.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise storage_failure(error, path, "look at a file") from error
+    return True
+
+
+def status_of(fs: Filesystem, path: str) -> Stat:
+    """Return the status of the file that a session is in; for one inside of a database, of its log if that is newer."""
+    try:
+        return fs.lstat(path)
+    except NotADirectoryError:
+        holder = posixpath.dirname(path)
+        status = status_of(fs, holder)
+        if not stat.S_ISREG(status.st_mode):
+            raise
+        try:
+            log = fs.lstat(f"{holder}-wal")
+        except OSError:
+            return status
+        return max(status, log, key=lambda each: each.st_mtime_ns)
+
+
+def is_there(fs: Filesystem, path: str) -> bool:
+    """Return whether there is a file at a path, or a file that may have the session inside."""
+    try:
+        status_of(fs, path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
     except OSError as error:
         raise storage_failure(error, path, "look at a file") from error

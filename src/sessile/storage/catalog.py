@@ -71,7 +71,7 @@ from sessile.storage.filters import EVERYTHING, Filter, SqlSelection, within
 from sessile.storage.formats import Formats
 from sessile.storage.locks import locked
 from sessile.storage.session_lists import LISTS, has_changed, take_over, withdrawn
-from sessile.storage.walk import Found, Mark, mark_of, walk
+from sessile.storage.walk import Found, Mark, find, mark_of
 
 if TYPE_CHECKING:
     from sessile.core.statistics import Usage
@@ -113,6 +113,7 @@ class Catalog:
         self._file = CatalogFile(cache, (*SESSIONS, LISTS, *TEXTS), "sessions", VERSION)
         self._places: tuple[str, ...] = ()
         self._copied: dict[str, Sequence[str]] = {}
+        self._owners: Mapping[str, str] = {}
         self._depth: Depth = "look"
         self.copies: dict[str, Mark] = {}  # copies without a row, by the path of their original
         self.imported: Container[bytes] | None = None  # paths of imported sessions, if the store has another catalog
@@ -143,30 +144,36 @@ class Catalog:
         progress: Callable[[Progress], None] | None = None,
         deadline: float | None = None,
         copies: Mapping[str, Sequence[str]] | None = None,
+        owners: Mapping[str, str] | None = None,
+        inside: float | None = None,
     ) -> CaughtUp:
         """Compare the rows below these folders with the files, and read what changed.
 
         It may be interrupted at any time and continues there the next time. `depth` is how much to read: "look", "count" or
         "index". `deadline`, a time of `time.monotonic`, ends counting and indexing; every file is looked at. `copies` are
         folders with copies, and the folders of their originals: a copy has a row if its original is gone or smaller.
+        `owners` are the agents of folders, of which some list their sessions themselves. `inside` are the
+        seconds for counting sessions inside of databases, of which a listing knows most without reading them.
         """
-        self._copied = dict(copies or {})
+        self._copied, self._owners = dict(copies or {}), owners or {}
         self._places, self._depth = (*places, *self._copied), depth
         self._file.attach()
         self._unread_folders.clear()
-        found = walk(self._fs, places, self._unread_folders)
+        found = find(self._fs, places, self._owners, self._formats, self._unread_folders)
         self._add_copies(found)
-        return self._retried(lambda: self._catch_up(found, depth, progress, deadline))
+        return self._retried(lambda: self._catch_up(found, depth, progress, deadline, inside))
 
     def _add_copies(self, found: Found) -> None:
         """Add the copies whose original is gone or smaller. Remember the others, which need no row."""
         self.copies = {}
         for folder, originals in self._copied.items():
-            copies = walk(self._fs, [folder], self._unread_folders)
+            copies = find(self._fs, [folder], self._owners, self._formats, self._unread_folders)
             for path, mark in copies.marks.items():
                 names = (place + path[len(folder) :] for place in originals)
                 original = next((name for name in names if name in found.marks), None)
-                if original is not None and (mark[0] or 0) <= (found.marks[original][0] or 0):
+                if original is not None and (
+                    found.looks.get(original) is not None or (mark[0] or 0) <= (found.marks[original][0] or 0)
+                ):
                     self.copies[original] = mark
                     continue
                 found.marks[path] = mark
@@ -179,6 +186,7 @@ class Catalog:
         depth: Depth,
         progress: Callable[[Progress], None] | None,
         deadline: float | None,
+        inside: float | None,
     ) -> CaughtUp:
         database = self._file.database()
         known = known_files(database)
@@ -191,7 +199,7 @@ class Catalog:
                     changed, gone = self._news(found, known)
                 again = withdrawn(self._fs, ours, self._places, self._formats)
                 changed = [*changed, *(path for path in again if path in found.marks and path not in changed)]
-                work = catch_up.Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline)
+                work = catch_up.Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline, inside)
                 try:
                     work.look(found, known, changed, gone)
                     take_over(self._fs, ours, self._places, self._formats)
@@ -211,7 +219,14 @@ class Catalog:
         """Return the files to look at, oldest first so that newer ones get higher numbers, and the files that are gone."""
         marks = found.marks
         changed = [path for path, mark in marks.items() if (row := known.get(path)) is None or row[2:] != mark]
-        changed = [path for path in changed if not self._failed_before(known.get(path)) or self._opens(path)]
+        if found.looks:  # the size of such a session is known when it is read
+            looks = found.looks
+            changed = [path for path in changed if not (looks.get(path) and _is_same(known.get(path), marks[path]))]
+        changed = [
+            path
+            for path in changed
+            if not self._failed_before(known.get(path)) or found.looks.get(path) or self._opens(path)
+        ]
         changed.sort(key=lambda path: marks[path][1])
         return changed, [path for path in known if path not in found.marks and self._is_ours(path)]
 
@@ -256,7 +271,7 @@ class Catalog:
         except sqlite3.Error as error:
             self._file.distrust(error)
         places = [place for place in self._places if place not in self._copied]
-        self.catch_up(places, depth=self._depth, copies=self._copied)
+        self.catch_up(places, depth=self._depth, copies=self._copied, owners=self._owners)
         return question(self._file.database())
 
     # -- checking
@@ -361,6 +376,10 @@ class Catalog:
             return Searcher(self._fs, self._formats, words, directly).search(query, fields, limit, count)
 
         return self._ask(work)
+
+
+def _is_same(row: Known | None, mark: Mark) -> bool:
+    return row is not None and row[2] is not None and row[3:] == mark[1:]
 
 
 def _catching_up() -> ModuleType:

@@ -32,6 +32,7 @@ index is rebuilt.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import sqlite3
 import time
@@ -52,7 +53,7 @@ from sessile.storage.filters import storable, within
 from sessile.storage.formats import EntryReader, Formats
 from sessile.storage.head import Glance, Record, decoded, glance
 from sessile.storage.packed import Rows, is_packed, open_rows
-from sessile.storage.walk import Found, Mark, mark_of, settled
+from sessile.storage.walk import Found, Look, Mark, mark_of, settled
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -126,6 +127,7 @@ class Reconciler:
         keeps: bool,
         progress: Callable[[Progress], None] | None,
         deadline: float | None,
+        inside: float | None = None,
     ) -> None:
         self._fs = fs
         self._formats = formats
@@ -133,6 +135,7 @@ class Reconciler:
         self._keeps = keeps  # if not, the full-text index belongs to another process
         self._progress = progress
         self._deadline = deadline
+        self._inside = inside  # seconds for counting sessions inside of databases
         self._done = self._total = 0
         self._doing: Depth = "look"
         self._batch_began = 0.0
@@ -183,31 +186,44 @@ class Reconciler:
             self._forget(known[path][1])
         for start in range(0, len(changed), _LOOKS):
             for path in changed[start : start + _LOOKS]:
-                self._look_at(path, found.marks[path], path in found.sub_agents, known.get(path))
+                if (look := found.looks.get(path)) is not None:
+                    self._look_into(path, found.marks[path], path in found.sub_agents, known.get(path), *look)
+                else:
+                    self._look_at(path, found.marks[path], path in found.sub_agents, known.get(path))
             self._insert()
             self._done = min(start + _LOOKS, len(changed))
             if self._is_long():
                 self._next_batch()
         self._end()
 
+    def _look_into(self, path: str, mark: Mark, sub_agent: bool, old: Known | None, name: str, look: Look) -> None:
+        """Take what an agent says of a session that it lists itself. The session is not read."""
+        try:
+            seen = look()
+        except OSError as error:
+            self._put(_unread(path, mark, sub_agent, error), old)
+            return
+        values = _NO_SESSION if seen is None else (name, "", *astuple(seen))
+        self._put((_stored(path), *mark, int(sub_agent), *values), old)
+
     def _look_at(self, path: str, mark: Mark, sub_agent: bool, old: Known | None) -> None:
-        packed = is_packed(path)
         try:
             # The mark is taken before anything is read: it may be older than what is read, but not newer.
-            stat = self._fs.lstat(path) if packed else None
-            fd, size, _ = open_rows(self._fs, path, self._formats)
+            stat = self._fs.lstat(path) if is_packed(path) else None
+            fd, size, _, renderer, made = open_rows(self._fs, path, self._formats)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
             return
         try:
-            if stat is None:
+            if stat is None and not made:
                 stat = self._fs.fstat(fd)
                 size = stat.st_size
-            mark = settled(mark_of(stat), time.time_ns())
-            name, seen = NATIVE, glance(self._fs, fd, size)
+            if stat is not None:
+                mark = settled(mark_of(stat), time.time_ns())
+            name, seen = renderer or NATIVE, glance(self._fs, fd, size)
             if seen is None and size:
                 name, seen = self._formats.glance(self._fs, fd, size, path) or ("", None)
-            before = None if old is None or packed else self._resumable(fd, size, old, name)
+            before = None if old is None or made else self._resumable(fd, size, old, name)
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
         else:
@@ -218,7 +234,10 @@ class Reconciler:
             else:
                 number = before.number
                 self._db.execute(_CHANGE, (number, *file, *values, number))
-            if seen is not None and size <= (TINY if before is None else before.covered + NEAR):
+            # A rendered session was read completely for this look.
+            if seen is not None and (
+                renderer is not None or size <= (TINY if before is None else before.covered + NEAR)
+            ):
                 self._read_near(fd, number, size, before, seen, name)
         finally:
             self._fs.close(fd)
@@ -279,16 +298,23 @@ class Reconciler:
         missing = f"format IS NOT NULL AND NOT {'searchable' if index else 'counted'} AND {where}"
         waiting = f"{_READING} WHERE number IN (SELECT number FROM sessions WHERE {missing}) ORDER BY number DESC"
         rows = [Reading(*row) for row in self._db.execute(waiting, values)]
+        rows.sort(key=lambda row: row.is_inside)  # files first
         self._begin(depth, sum(row.left(index) for row in rows))
+        inside_until = math.inf if index or self._inside is None else time.monotonic() + self._inside
         for group in _groups(rows, index):
             for row in group:
                 begun, share = self._done, row.left(index)
+                inside = row.is_inside
+                if inside and time.monotonic() > inside_until:
+                    continue
                 try:
-                    fd, row.size, _ = self._rows_of(row)
+                    fd, row.size, *_ = self._rows_of(row)
                     try:
                         self._read_on(fd, row, index=index, share=share)
                     finally:
                         self._fs.close(fd)
+                    if inside:
+                        self._db.execute("UPDATE sessions SET size = ? WHERE number = ?", (row.size, row.number))
                 except _Changed:
                     self._db.execute("UPDATE sessions SET ctime_ns = NULL WHERE number = ?", (row.number,))
                 except OSError:
@@ -301,9 +327,8 @@ class Reconciler:
 
     def _rows_of(self, row: Reading) -> Rows:
         """Open the rows of a file, up to the size that it had when it was looked at."""
-        path = os.fsdecode(row.path)
-        rows = open_rows(self._fs, path, self._formats)
-        return rows if is_packed(path) else rows._replace(size=row.size)
+        rows = open_rows(self._fs, os.fsdecode(row.path), self._formats)
+        return rows if rows.made else rows._replace(size=row.size)
 
     def _read_on(self, fd: int, row: Reading, *, index: bool, share: int = 0) -> None:
         """Read the lines that are not counted, or not indexed, yet; `share` is what they add to the progress.
@@ -414,6 +439,11 @@ class Reading(msgspec.Struct):
     def start(self, index: bool) -> int:
         """Return where to continue. The words may be behind the counts."""
         return min(self.covered, self.indexed) if index else self.covered
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether it is a session inside of a file that was not read yet: its size is not known."""
+        return self.size == 0 and self.format != NATIVE
 
     def left(self, index: bool) -> int:
         """Return how many bytes of the file are to be read; a packed file may have been read further than its size."""

@@ -6,7 +6,7 @@ Storage does not import agents: the catalog, the search and the database get an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sessile.core.lines import Finding, Item, Line, Scanner
@@ -14,6 +14,7 @@ from sessile.core.lines import Finding, Item, Line, Scanner
 if TYPE_CHECKING:
     from sessile.storage.base import Filesystem
     from sessile.storage.head import Glance
+    from sessile.storage.walk import Mark
 
 Record = dict[str, Any]
 
@@ -23,6 +24,23 @@ class Told(NamedTuple):
 
     title: str | None = None
     cwd: str | None = None
+
+
+class Stored(NamedTuple):
+    """A session that its agent lists itself, because it is not simply a file.
+
+    Attributes:
+        path: Its path, below the place that was listed. One inside of a database has the database's path as its folder.
+        mark: Changes whenever the session does. For a part of a file: zero, when it was changed in nanoseconds, and any
+            three numbers. The size in bytes is noted when the session is read.
+        sub_agent: Whether it belongs to a sub-agent.
+        look: Returns what a listing shows, without reading the whole session; if it is `None`, the session is read.
+    """
+
+    path: str
+    mark: Mark
+    sub_agent: bool = False
+    look: Callable[[], Glance | None] | None = None
 
 
 class EntryReader(Protocol):
@@ -50,6 +68,24 @@ class Formats(Protocol):
 
     def unpack(self, suffix: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the rows of a file whose rows are not its bytes; raise `ValueError` where it is damaged."""
+        ...
+
+    def stored(self, fs: Filesystem, agent: str, place: str, notices: list[str]) -> Iterable[Stored] | None:
+        """Return the sessions below a place of an agent that lists them itself; `None` if they are files, to be found by a walk.
+
+        What cannot be listed goes to `notices`.
+        """
+        ...
+
+    def renderer(self, path: str, first: bytes) -> str | None:
+        """Return the agent that renders the session at a path, by the path and the first bytes of the file; usually `None`.
+
+        There are no first bytes if the path is inside of a file.
+        """
+        ...
+
+    def render(self, fs: Filesystem, agent: str, path: str) -> Iterator[Record | Finding]:
+        """Yield the native header and entries of a session that an agent renders, and a finding for what cannot be read."""
         ...
 
     def join(self, fs: Filesystem, path: str) -> Iterator[bytes | Finding]:

@@ -1,9 +1,14 @@
-"""Session files whose rows are not simply their bytes: compressed ones, one JSON document with all messages, and those that go
-on where an earlier file of the same session was left.
+"""Sessions whose rows are not simply the bytes of a file: compressed ones, those in several files, and rendered ones.
 
-Rules: a packed file is unpacked into a file without a name, which disappears when it is closed; nothing is written beside the
-original. A damaged archive yields what can be read, with a finding. The suffix of the name decides how a file is unpacked. An
-archive needs a few megabytes of memory, and disk space up to a limit that depends on its size.
+    archives     .jsonl.gz and .jsonl.zst: the suffix of the name decides
+    documents    .json of MyAgents: its agent unpacks it into rows
+    segments     a file that goes on where an earlier one of the same session was left: its agent joins them
+    rendered     a database, a log of changes, a document, a folder of parts: its agent yields native entries
+
+Rules: the rows are written into a file without a name, which disappears when it is closed; nothing is written beside the
+original. What is damaged yields what can be read, with findings. An archive needs a few megabytes of memory, and disk space up
+to a limit that depends on its size. A rendered session may be inside of a file: then its path has the file as a folder, such as
+`…/opencode.db/<id>.jsonl`, which no file can have.
 """
 
 from __future__ import annotations
@@ -12,12 +17,14 @@ import os
 import posixpath
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from sessile.core.codec import encode_plain
 from sessile.core.lines import Finding
 from sessile.storage import atomic
 from sessile.storage.base import CHUNK, Filesystem
+from sessile.storage.head import HEAD
 from sessile.storage.layout import GZIP, JOURNAL, LEGACY, ZSTD, is_segment
 
 if TYPE_CHECKING:
@@ -27,15 +34,18 @@ MOST = 64 << 30  # bytes that one archive may unpack to: a few kilobytes can hol
 ALWAYS = 1 << 30  # bytes that every archive may unpack to
 TIMES = 1000  # how much larger than itself; sessions compress to a tenth, repetitive ones to a hundredth
 
+_NATIVE = (b'{"type":"session"', b'{"type":"title"')  # how native files start; others are read in the exact way
 _GZIP_HEADER = 31  # tells zlib to expect a gzip header
 
 
 class Rows(NamedTuple):
-    """A descriptor of the rows of a file, their size in bytes, and what could not be unpacked."""
+    """A descriptor of the rows of a session, their size in bytes, and what could not be read."""
 
     fd: int
     size: int
-    damage: Finding | None
+    damage: tuple[Finding, ...]
+    renderer: str | None = None  # the agent that rendered them
+    made: bool = False  # whether they are not the bytes of the file
 
 
 class _Damaged(Exception):
@@ -51,36 +61,97 @@ def _is_compressed(path: str) -> bool:
     return path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path)
 
 
-def open_rows(fs: Filesystem, path: str, formats: Formats, *, alone: bool = False) -> Rows:
-    """Open the rows of a session file for reading; `alone` without those of earlier files of the same session."""
-    joined = is_segment(path) and not alone
-    if not joined and not _is_compressed(path) and not path.endswith(LEGACY):
-        fd = fs.open(path, os.O_RDONLY)
-        return Rows(fd, fs.fstat(fd).st_size, None)
-    fd = fs.temporary()
+def renderer_of(fs: Filesystem, path: str, formats: Formats) -> str | None:
+    """Return the agent that renders the session at a path; `None` if its rows are in a file."""
+    if _is_compressed(path) or is_segment(path):
+        return None
     try:
-        size, damage = _join(fs, path, fd, formats) if joined else _unpack(fs, path, fd, formats)
+        fd = fs.open(path, os.O_RDONLY)
+    except NotADirectoryError:
+        return formats.renderer(path, b"")
+    try:
+        return _renderer(fs, fd, path, formats)
+    finally:
+        fs.close(fd)
+
+
+def _renderer(fs: Filesystem, fd: int, path: str, formats: Formats) -> str | None:
+    first = fs.read(fd, HEAD, 0)
+    return None if not first or first.startswith(_NATIVE) else formats.renderer(path, first)
+
+
+def open_rows(fs: Filesystem, path: str, formats: Formats, *, alone: bool = False) -> Rows:
+    """Open the rows of a session for reading; `alone` without those of earlier files of the same session."""
+    if is_segment(path) and not alone:
+        return _filled(fs, lambda fd: _join(fs, path, fd, formats))
+    if _is_compressed(path):
+        return _filled(fs, lambda fd: _unpack(fs, path, fd, formats))
+    try:
+        fd = fs.open(path, os.O_RDONLY)
+    except NotADirectoryError:
+        if (renderer := formats.renderer(path, b"")) is None:
+            raise
+        return _rendered(fs, path, renderer, formats)
+    try:
+        renderer = _renderer(fs, fd, path, formats)
+        size = fs.fstat(fd).st_size
     except BaseException:
         fs.close(fd)
         raise
-    return Rows(fd, size, damage)
+    if renderer is None and not path.endswith(LEGACY):
+        return Rows(fd, size, ())
+    fs.close(fd)
+    if renderer is None:
+        return _filled(fs, lambda fd: _unpack(fs, path, fd, formats))
+    return _rendered(fs, path, renderer, formats)
 
 
-def _join(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, Finding | None]:
+def _filled(fs: Filesystem, fill: Callable[[int], tuple[int, tuple[Finding, ...]]]) -> Rows:
+    """Return the rows that are written to a new file without a name."""
+    fd = fs.temporary()
+    try:
+        size, damage = fill(fd)
+    except BaseException:
+        fs.close(fd)
+        raise
+    return Rows(fd, size, damage, made=True)
+
+
+def _rendered(fs: Filesystem, path: str, renderer: str, formats: Formats) -> Rows:
+    damage: list[Finding] = []
+
+    def fill(target: int) -> tuple[int, tuple[Finding, ...]]:
+        size, lines, waiting = 0, [], 0
+        for record in formats.render(fs, renderer, path):
+            if isinstance(record, Finding):
+                damage.append(record)
+                continue
+            lines.append(encode_plain(record) + b"\n")
+            waiting += len(lines[-1])
+            if waiting > CHUNK:
+                atomic.write_all(fs, target, b"".join(lines))
+                size, lines, waiting = size + waiting, [], 0
+        atomic.write_all(fs, target, b"".join(lines))
+        return size + waiting, tuple(damage)
+
+    return _filled(fs, fill)._replace(renderer=renderer)
+
+
+def _join(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, tuple[Finding, ...]]:
     """Write the rows of all files of a session up to this one into another; return their size and what was wrong."""
-    size, damage = 0, None
+    size, damage = 0, []
     for piece in formats.join(fs, path):
         if isinstance(piece, Finding):
-            damage = piece
+            damage.append(piece)
             continue
         atomic.write_all(fs, target, piece)
         size += len(piece)
-    return size, damage
+    return size, tuple(damage)
 
 
 def copy_start(fs: Filesystem, path: str, size: int, target: int, formats: Formats) -> int:
     """Append the first bytes of a file's own rows to another; return how many there were."""
-    source, most, _ = open_rows(fs, path, formats, alone=True)
+    source, most, *_ = open_rows(fs, path, formats, alone=True)
     try:
         copied = 0
         for chunk in chunks_of(fs, source, min(size, most)):
@@ -91,7 +162,7 @@ def copy_start(fs: Filesystem, path: str, size: int, target: int, formats: Forma
         fs.close(source)
 
 
-def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, Finding | None]:
+def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, tuple[Finding, ...]]:
     """Write the content of a file into another; return its size and what was wrong."""
     size = 0
     source = fs.open(path, os.O_RDONLY)
@@ -103,10 +174,10 @@ def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[i
             atomic.write_all(fs, target, piece)
             size += len(piece)
     except _Damaged as error:
-        return size, Finding("damaged_archive", size, 0, f"the archive is damaged: {error}")
+        return size, (Finding("damaged_archive", size, 0, f"the archive is damaged: {error}"),)
     finally:
         fs.close(source)
-    return size, None
+    return size, ()
 
 
 def chunks_of(fs: Filesystem, fd: int, size: int | None = None) -> Iterator[bytes]:

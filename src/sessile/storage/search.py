@@ -225,7 +225,7 @@ class Searcher:
         """Yield the hits in the part of a session that is not indexed."""
         at, scanner = session.indexed, scanner_of(session.format, session.indexed, self._formats)
         try:
-            fd, size, _ = open_rows(self._fs, session.path, self._formats)
+            fd, size, *_ = open_rows(self._fs, session.path, self._formats)
         except OSError:
             return
         try:
@@ -261,7 +261,7 @@ class Searcher:
 def read_line(fs: Filesystem, path: str, offset: int, formats: Formats) -> bytes | None:
     """Return the bytes from an offset to the end of its line, as the file has them now; `None` if it cannot be read."""
     try:
-        fd, size, _ = open_rows(fs, path, formats)
+        fd, size, *_ = open_rows(fs, path, formats)
         try:
             return _line_at(fs, fd, offset, size)
         finally:
@@ -644,9 +644,9 @@ def scan_file(
     `Enough`.
     """
     with storage_failures(path, "search the session"):
-        fd, _, damage = open_rows(fs, path, formats)
+        fd, _, damage, *_ = open_rows(fs, path, formats)
         unread = [] if findings is None else findings
-        unread += [] if damage is None else [damage]
+        unread += damage
         nested = name != NATIVE and formats.is_nested(name)
         also = b"" if get is None else _CUT if name == NATIVE else _SPILLED
         whole = None if get is None else _Whole(fs, path, get)

@@ -1,13 +1,21 @@
-"""Find the session files below some folders, with their sizes and times; no file is opened."""
+"""Find the sessions below some folders, with their sizes and times; no session is opened.
+
+Most are files. An agent that keeps its sessions in another way lists them itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sessile.errors import storage_failures
 from sessile.storage.base import Filesystem
 from sessile.storage.layout import DRAFT, GZIP, JOURNAL, LEGACY, LIST, ZSTD, session_files
+
+if TYPE_CHECKING:
+    from sessile.storage.formats import Formats
+    from sessile.storage.head import Glance
 
 _MAX_DEPTH = 8  # levels of folders, for sub-agents of sub-agents
 _ASIDE = (f"{JOURNAL}.reset.", f"{JOURNAL}.deleted.")  # how gateways name old transcripts of a conversation
@@ -62,11 +70,36 @@ class Folders(Protocol):
     def names(self, path: str) -> list[str]: ...
 
 
+Look = Callable[[], "Glance | None"]
+
+
 class Found(NamedTuple):
-    """The session files that a walk has found, and which of them belong to sub-agents."""
+    """The sessions that were found, which of them belong to sub-agents, and those that agents look at themselves."""
 
     marks: dict[str, Mark]
     sub_agents: set[str]
+    looks: Mapping[str, tuple[str, Look]] = MappingProxyType({})
+
+
+def find(
+    fs: Filesystem, places: Iterable[str], owners: Mapping[str, str], formats: Formats, notices: list[str]
+) -> Found:
+    """Find every session below some places; `owners` are the agents that places belong to, as far as they are known."""
+    looks: dict[str, tuple[str, Look]] = {}
+    found = Found({}, set(), looks)
+    for place in places:
+        owner = owners.get(place)
+        stored = None if owner is None else formats.stored(fs, owner, place.rstrip("/"), notices)
+        if owner is None or stored is None:
+            _visit(fs, place.rstrip("/"), 0, False, found, notices)
+            continue
+        for path, mark, sub_agent, look in stored:
+            found.marks[path] = mark
+            if look is not None:
+                looks[path] = owner, look
+            if sub_agent:
+                found.sub_agents.add(path)
+    return found
 
 
 def walk(fs: Folders, places: Iterable[str], notices: list[str]) -> Found:

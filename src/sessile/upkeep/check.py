@@ -219,7 +219,7 @@ def _check_foreign(store: Store, path: str) -> Report | None:
     with closing(reader):
         size = sum(map(len, reader.pieces()))
         findings, rows = reader.findings(), None
-        explained = None if is_packed(path) else reader.agent.check(store.fs, path)
+        explained = None if is_packed(path) or reader.agent.rendered else reader.agent.check(store.fs, path)
         if explained is not None:
             findings, rows = explained
         problems = tuple(problems_of(findings))

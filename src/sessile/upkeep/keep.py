@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from sessile.agents.base import DAY, Expiry, Period, deadline, period_of
+from sessile.agents.base import DAY, Agent, Period, deadline
 from sessile.agents.registry import AGENTS
 from sessile.core.text import utc_datetime
 from sessile.errors import Conflict, NotFound, Refused, SessileError, StorageFailure, StorageFull, Unsupported
@@ -85,10 +85,14 @@ def expiring(
     for source in library.given:
         agent = AGENTS.get(source.agent)
         if agent is not None and agent.expiry is not None:
-            period = _period(library, source, agent.expiry, follow)
-            marks = _marks(library, Filter(below=[source.sessions], hide=hide), period, now, within_days)
+            period = _period(library, source, agent, follow)
+            wanted = Filter(below=[source.sessions], hide=hide)
+            marks = _marks(library, wanted, period, now, within_days)
+            soon = _endangered(library, agent, source)
+            if soon:
+                marks = [*marks, *(mark for mark in library.marks(wanted) if mark[0] in soon and mark not in marks)]
             sessions = [
-                Expiring(path, deadline(modified // 1_000_000, period))
+                Expiring(path, now if path in soon else deadline(modified // 1_000_000, period))
                 for path, size, modified in reversed(marks)
                 if library.copies.get(path, ())[:2] != (size, modified)
             ]
@@ -103,17 +107,25 @@ def _marks(
 
     Without a limit all files are returned; with a limit, none if the period is unknown.
     """
-    if within_days is not None:
-        if period.length is None:
-            return ()
+    if period.length is None and (within_days is not None or period.problem is None):
+        return ()
+    if within_days is not None and period.length is not None:
         wanted = wanted._replace(until=utc_datetime((now + int(within_days * DAY) - period.length + 1) * 1000))
     return library.marks(wanted)
 
 
-def _period(library: Library, source: Source, expiry: Expiry, follow: Callable[[str], str] | None) -> Period:
+def _endangered(library: Library, agent: Agent, source: Source) -> Collection[str]:
+    """Return the sessions that an agent deletes at its next start."""
+    try:
+        return set(agent.endangered(library.store.fs, source.sessions))
+    except OSError:
+        return ()  # a folder that cannot be read is reported by the catalog
+
+
+def _period(library: Library, source: Source, agent: Agent, follow: Callable[[str], str] | None) -> Period:
     """Return how long the agent of a folder keeps sessions, according to its settings."""
     settings = {}
-    for name in expiry.settings:
+    for name in agent.expiry.settings if agent.expiry is not None else ():
         try:
             path = f"{source.root}/{name}"
             settings[name] = atomic.read_all(library.store.fs, path if follow is None else follow(path))
@@ -121,7 +133,7 @@ def _period(library: Library, source: Source, expiry: Expiry, follow: Callable[[
             continue
         except OSError as error:
             return Period(None, f"{name} cannot be read: {error.strerror or error}")
-    return period_of(expiry, settings)
+    return agent.period(settings)
 
 
 class Keeper:
@@ -162,6 +174,9 @@ class Keeper:
         source = next((each for each in self._library.given if path.startswith(f"{each.sessions}/")), None)
         if source is not None and source.root == self._store.layout.root:
             raise Refused("this session is in your own store, which never deletes sessions", path=path)
+        if source is not None and not atomic.exists(self._store.fs, path) and atomic.is_there(self._store.fs, path):
+            hint = "run `sessile import` to copy it into your own store"
+            raise Unsupported(f"this session is inside of a database of {source.agent}", path=path, hint=hint)
         if source is None or source.agent == _UNOWNED:
             hint = "run `sessile import` to copy it into your own store"
             raise Unsupported("this session does not belong to a known agent", path=path, hint=hint)
@@ -175,6 +190,9 @@ class Keeper:
                     yield name
                 elif not stat.S_ISDIR(status.st_mode):
                     kept.left_out.append(name)
+            agent = AGENTS.get(kept.agent)
+            if agent is not None:
+                yield from agent.belongings(self._store.fs, path)
         except StorageFailure as error:
             kept.failed.append(error)  # the folder cannot be read
 

@@ -89,7 +89,7 @@ def history(fs: Filesystem, path: str, first: bytes) -> list[Stretch]:
             return [Stretch(None, 0, problem), *stretches]
         seen.add(file)
         try:
-            fd, size, _ = open_rows(fs, file, AGENTS, alone=True)
+            fd, size, *_ = open_rows(fs, file, AGENTS, alone=True)
         except OSError as error:
             problem = f"the session continues {file}, which cannot be read: {error.strerror or error}"
             return [Stretch(None, 0, problem), *stretches]
@@ -113,9 +113,8 @@ def join(fs: Filesystem, path: str) -> Iterator[bytes | Finding]:
     starts = _starts(fs, files[0])
     offset = 0
     for number, file in enumerate(files):
-        fd, size, damage = open_rows(fs, file, AGENTS, alone=True)
-        if damage is not None:
-            yield damage
+        fd, size, damage, *_ = open_rows(fs, file, AGENTS, alone=True)
+        yield from damage
         try:
             base = base_of(meta_of(_first_row(fs, fd)))
             if number and base is not None:
@@ -142,7 +141,7 @@ def join(fs: Filesystem, path: str) -> Iterator[bytes | Finding]:
 
 def _starts(fs: Filesystem, path: str) -> dict[str, int]:
     """Return where the files that a thread continues start, before its own first row."""
-    fd, _, _ = open_rows(fs, path, AGENTS, alone=True)
+    fd, *_ = open_rows(fs, path, AGENTS, alone=True)
     try:
         before = history(fs, path, _first_row(fs, fd))
     finally:
@@ -161,7 +160,7 @@ def _target(fs: Filesystem, files: Sequence[str], base: Base) -> tuple[str, int]
     file = next((file for file in files if _id_of(file) == base.thread), None)
     if file is None:
         return None
-    fd, size, _ = open_rows(fs, file, AGENTS, alone=True)
+    fd, size, *_ = open_rows(fs, file, AGENTS, alone=True)
     try:
         last = 0
         for offset, line in _lines(fs, fd, _end(fs, fd, size, base)):

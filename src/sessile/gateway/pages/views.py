@@ -27,6 +27,7 @@ from sessile.core.tree import NOWHERE, Tree
 from sessile.errors import EntryNotFound, SessionNotFound, storage_failures
 from sessile.gateway.handles import Handles
 from sessile.library import find_leaf
+from sessile.storage.atomic import status_of
 from sessile.storage.base import stamp_of
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Views:
     def _mark(self, path: str) -> Stamp | None:
         with storage_failures(path, "check the session"):
             try:
-                stat = self._store.fs.lstat(path)
+                stat = status_of(self._store.fs, path)
             except FileNotFoundError:
                 return None
         return stamp_of(stat)

@@ -309,12 +309,12 @@ class CatchUp:
         """Return the format of a file, the glance at its ends, and the number of bytes that its rows have."""
         if ends is not None and (seen := glance(ends, 0, file.size)) is not None:
             return NATIVE, seen, file.size
-        fd, size, _ = open_rows(self._fs, file.path, self._formats)
+        fd, size, _, renderer, made = open_rows(self._fs, file.path, self._formats)
         try:
-            size = size if is_packed(file.path) else min(size, file.size)
+            size = size if made else min(size, file.size)
             seen = glance(self._fs, fd, size)
             if seen is not None or not size:
-                return NATIVE, seen, size
+                return renderer or NATIVE, seen, size
             return *(self._formats.glance(self._fs, fd, size, file.path) or ("", None)), size
         finally:
             self._fs.close(fd)
@@ -388,7 +388,7 @@ class CatchUp:
 
     def _unpacked_size(self, work: _Work) -> int:
         try:
-            fd, size, _ = open_rows(self._fs, work.path, self._formats)
+            fd, size, *_ = open_rows(self._fs, work.path, self._formats)
         except StorageFailure:
             raise
         except OSError:
@@ -414,7 +414,7 @@ class CatchUp:
     def _file_stretch(self, wanted: Wanted, path: str) -> Stretch | None:
         first = max(0, wanted.place - FIT)
         try:
-            fd, size, _ = open_rows(self._fs, path, self._formats)
+            fd, size, *_ = open_rows(self._fs, path, self._formats)
             try:
                 data = self._fs.read(fd, min(wanted.until, size) - first, first)
             finally:
