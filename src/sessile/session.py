@@ -619,7 +619,7 @@ class Session(SessionView):
         self.notices: list[str] = []
         self._store = store
         self._writer = writer
-        self._ours = ours
+        self._ours = ours and not store.layout.is_agents
         self._closed = False
 
     @classmethod
@@ -698,7 +698,7 @@ class Session(SessionView):
             missing, new_ids = payloads[len(present) :], ids[len(present) :]
             markers = [marker for marker, leaf in self._markers.items() if leaf == parent]
             try:
-                limit = MAX_READ if self._store.is_memory else MAX_LINE
+                limit = MAX_LINE if self._shrinks else MAX_READ
                 batch = _Batch(
                     missing, new_ids, key, parent, self._now(), self._stored, on_leaf_moved, moved, markers, limit
                 )
@@ -1065,6 +1065,10 @@ class Session(SessionView):
             raise Invalid(
                 "invalid tag: it must have a visible character", path=self.path, hint="pass None to remove the tag"
             )
+        if not self._ours:
+            raise Unsupported(
+                "only our own sessions have tags", path=self.path, hint="fork the session and tag the fork"
+            )
         self._append(make.custom(TAG, {"tag": cleaned}))
         return cleaned
 
@@ -1352,9 +1356,14 @@ class Session(SessionView):
 
     @property
     def _put(self) -> large.Put | None:
-        """Stores a blob; `None` for a session in memory, which keeps everything in its lines."""
+        """Stores a blob; `None` if everything stays in the lines."""
         blobs = self._blobs
-        return None if self._store.is_memory else lambda data: blobs.put(data).hash
+        return (lambda data: blobs.put(data).hash) if self._shrinks else None
+
+    @property
+    def _shrinks(self) -> bool:
+        """Whether large content goes to blobs: not in memory, nor in files that another program reads."""
+        return self._ours and not self._store.is_memory
 
     def _now(self) -> str:
         return iso_timestamp(self._store.now())

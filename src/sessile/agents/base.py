@@ -50,6 +50,7 @@ from sessile.storage.layout import Source
 if TYPE_CHECKING:
     from sessile.agents.reader import ForeignReader
     from sessile.agents.writer import RowsJournal
+    from sessile.core.conversation import Conversation
     from sessile.core.messages.request import Request
     from sessile.storage.base import Filesystem
 
@@ -86,6 +87,8 @@ class Agent:
         expiry: When the agent deletes its own sessions; `None` if it never does.
         variables: Environment variables that move its home, each with the default.
         sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
+        surroundings: How the types of messages begin in which it tells the model about itself, such as its environment.
+        placing: The module that `place` imports when it is called, because a listing places nothing.
         rendered: Whether its sessions are not rows of a file; then it has `stored`, `renders` and `render`.
         dialect: How it writes its requests; `None` if that is unknown, so that only the provider's rules count.
     """
@@ -98,6 +101,8 @@ class Agent:
     expiry: Expiry | None = None
     variables: tuple[tuple[str, str], ...] = ()
     sub_agents: str | None = None
+    placing: str = ""
+    surroundings: tuple[str, ...] = ()
     rendered: bool = False
     dialect: Dialect | None = None
 
@@ -190,6 +195,26 @@ class Agent:
         """Open a session for writing where it is."""
         raise read_only(self, path)
 
+    @property
+    def places(self) -> bool:
+        """Whether a conversation can be put where the agent's program finds it."""
+        return bool(self.placing) or type(self).place is not Agent.place
+
+    def place(self, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
+        """Return the file with which the agent's own program goes on from a conversation, and where it belongs.
+
+        Nothing is written here. The same conversation gives the same id and path.
+
+        Args:
+            conversation: What to go on from.
+            home: The user's home folder.
+            environ: The environment variables.
+        """
+        if not self.placing:
+            raise Unsupported(f"cannot place a session for {self.name}", hint="resume it in another agent")
+        placed: Placed = __import__(self.placing, fromlist=("place",)).place(self, conversation, home, environ)
+        return placed
+
     def list_at(self, place: Place, folder: str, *, missing: bool = False) -> SessionList | None:
         """Return the agent's own list of the sessions in a folder; `None` if there is none, unless it may be missing."""
         return None
@@ -253,6 +278,22 @@ class Place(NamedTuple):
     power: bool  # whether a write survives a power cut
     patience: float  # seconds to wait for a lock
     now: Callable[[], int]  # milliseconds since 1970
+
+
+class Placed(NamedTuple):
+    """A session as an agent's own program resumes it.
+
+    Attributes:
+        id: The id by which the program finds it.
+        path: Where the program looks for it.
+        lines: The rows of the file, each with its newline.
+        notes: What was changed or left out.
+    """
+
+    id: str
+    path: str
+    lines: Sequence[bytes]
+    notes: Sequence[str] = ()
 
 
 class SessionList(Protocol):

@@ -3,7 +3,9 @@
 A policy is chosen by provider, API and model:
 
     sanitize    `full` removes blank texts; `images` only empty ones. Both check images.
-    tool_ids    `none`, `strict` (letters and digits, at most 40) or `strict9` (exactly nine of them)
+    tool_ids    `none`, `strict` (letters and digits, at most 40), `strict9` (exactly nine of them) or `safe` (as `strict`,
+                with `_` and `-`, which every API but Mistral's accepts); `paired` is `safe` and also allows the two ids that
+                the pi family stores for a call of OpenAI's Responses API, with `|` between them
     synthetic   the text of the result that is added for a call without one
     signatures  whose signatures and sealed thinking the API accepts: `claude`, `gemini`, `openai` or `none`
     results     whether a successful tool result may contain images; otherwise they follow in a user message
@@ -38,7 +40,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 Sanitize = Literal["full", "images"]
-ToolIds = Literal["none", "strict", "strict9"]
+ToolIds = Literal["none", "strict", "strict9", "safe", "paired"]
 Signatures = Literal["claude", "gemini", "openai", "none"]
 Thoughts = Literal["dropped", "text", "tagged"]
 

@@ -36,7 +36,7 @@ from typing import Any, Literal, NamedTuple
 from sessile.core.codec import encode_plain, plain
 from sessile.core.context import edited_message
 from sessile.core.kinds import kind_of
-from sessile.core.messages import blocks_of, convert_to_llm
+from sessile.core.messages.family import blocks_of, convert_to_llm
 from sessile.core.text import utf16_cut, utf16_length
 from sessile.core.tokens import Counter, estimate
 from sessile.core.tools import touched

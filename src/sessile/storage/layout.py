@@ -43,6 +43,7 @@ _TERMINALS = (
     ("WT_SESSION", "wt"),
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9._%:-]")
+_AGENTS_HOMES = ("/.pi/agent", "/.omp/agent", "/.xcsh/agent")
 
 
 def can_be_named(text: str) -> bool:
@@ -136,6 +137,11 @@ class Layout(msgspec.Struct, frozen=True):
         """Return the cache file for the index of a journal."""
         digest = sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
         return f"{self.cache}/index/{digest[:2]}/{digest[2:32]}"
+
+    @property
+    def is_agents(self) -> bool:
+        """Whether the root is the home of a program of the pi family, which does not know everything that we write."""
+        return self.root.endswith(_AGENTS_HOMES)
 
     def owns(self, path: str) -> bool:
         """Return whether a path is below the sessions folder of this store."""

@@ -28,6 +28,15 @@ class Codex(Agent):
     command = ("codex", "resume")
     resumes_by_id = True
     variables = (("CODEX_HOME", "~/.codex"),)
+    placing = "sessile.agents.codex.placing"
+    surroundings = (
+        "codex.environments.",
+        "codex.host_skills.",
+        "codex.multi_agent.role_instructions",
+        "codex.multi_agent.mode_instructions",
+        "codex.multi_agent.usage_hint",
+        "codex.tools.",
+    )
 
     @cached_property
     def _reading(self) -> ModuleType:
