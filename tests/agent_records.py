@@ -34,9 +34,15 @@ class Sent(NamedTuple):
     answer: Any = None
 
 
+def unpacked(data: bytes) -> bytes:
+    """Return what was packed with zstd."""
+    plain: bytes = zstd.decompress(data)
+    return plain
+
+
 def unpack(name: str, into: Path) -> Path:
     """Unpack the record of an agent and return its folder, which has `home/` and `requests.jsonl`."""
-    data = zstd.decompress((FOLDER / f"{name}.tar.zst").read_bytes())
+    data = unpacked((FOLDER / f"{name}.tar.zst").read_bytes())
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(into, filter="data")
     return into / name
@@ -70,8 +76,8 @@ def _whole(value: Any, bodies: dict[int, Any], shared: dict[str, Any], at: tuple
     if isinstance(value, list):
         return [_whole(item, bodies, shared, (*at, number)) for number, item in enumerate(value)]
     if isinstance(value, dict):
-        if value.keys() == {"same_as_n"}:
-            return _earlier(bodies[value["same_as_n"]], at, role)
+        if value.keys() in ({"same_as_n"}, {"sameAsRequest"}):
+            return _earlier(bodies[next(iter(value.values()))], at, role)
         role = value.get("role")
         return {name: _whole(item, bodies, shared, (*at, name), role) for name, item in value.items()}
     return value

@@ -222,14 +222,13 @@ def test_what_the_user_kept_from_the_model_is_no_place_to_cut(pi: Peer) -> None:
     assert mine is not None and mine["firstKeptEntryId"] == "e1"
 
 
-def test_instructions_are_summed_up(pi: Peer) -> None:
-    """Exception 5: pi does not show them to the summarizer."""
+def test_instructions_are_not_summed_up(pi: Peer) -> None:
+    """The summarizer does not see them: the compaction carries them on."""
     path = chained(said(10), answered(11), instructed(5), said(12), answered(13))
     other, mine = theirs(pi, path, 20), ours(prepared(path, 20))
     assert other is not None and mine is not None
     assert mine["firstKeptEntryId"] == other["firstKeptEntryId"] == "e3"
-    assert [m for m in mine["summed up"] if m["role"] != "system"] == other["summed up"]
-    assert len(mine["summed up"]) == len(other["summed up"]) + 1
+    assert mine["summed up"] == other["summed up"]
 
 
 def test_what_fits_is_left_alone(pi: Peer) -> None:

@@ -26,6 +26,10 @@ def check(seeds: range) -> None:
     assert compactions > len(seeds)  # otherwise nothing was tested
 
 
+def _is_prompt(message: Json) -> bool:
+    return bool(message["role"] == "system")
+
+
 class Run:
     """One tree, and the fate of its entries in each compaction."""
 
@@ -53,8 +57,11 @@ class Run:
         self.check_no_pair_is_parted(path, fates)
         self.check_what_was_given_up_earlier(path, fates)
         self.check_spans(path, preparation, fates)
-        compaction = self.conversation.add(compacted(preparation.first_kept_id, self.random.choice((1, 7))))
+        carried = preparation.system_message
+        members = {} if carried is None else {"systemMessage": carried}
+        compaction = self.conversation.add(compacted(preparation.first_kept_id, self.random.choice((1, 7)), **members))
         self.check_context_after(compaction, fates)
+        self.check_prompt(path[-1]["id"], compaction)
         self.fates[compaction] = fates
 
     def check_context_before(self, path: list[Json], preparation: Preparation[Step], fates: dict[str, Fate]) -> None:
@@ -63,7 +70,7 @@ class Run:
         seen = [
             (message, source)
             for message, source in zip(context.messages, context.sources, strict=True)
-            if message["role"] != "compactionSummary" and not message.get("excludeFromContext")
+            if message["role"] not in ("compactionSummary", "system") and not message.get("excludeFromContext")
         ]
         assert [source for _, source in seen] == [entry["id"] for entry in path if fates[entry["id"]] in LIVE]
         told = [*preparation.history(), *preparation.turn_prefix(), *preparation.kept()]
@@ -74,7 +81,15 @@ class Run:
         context = build_session_context(self.conversation.tree, compaction)
         kept = [entry["id"] for entry in self.conversation.entries if fates.get(entry["id"]) == "kept"]
         excluded = {s for m, s in zip(context.messages, context.sources, strict=True) if m.get("excludeFromContext")}
-        assert [source for source in context.sources if source not in excluded] == [compaction, *kept]
+        summary = [
+            source for message, source in zip(context.messages, context.sources, strict=True) if not _is_prompt(message)
+        ]
+        assert [source for source in summary if source not in excluded] == [compaction, *kept]
+
+    def check_prompt(self, before: str, after: str) -> None:
+        """System prompt and tools are the same before and after."""
+        was, now = (build_session_context(self.conversation.tree, leaf) for leaf in (before, after))
+        assert (now.system, now.tools) == (was.system, was.tools)
 
     def check_no_pair_is_parted(self, path: list[Json], fates: dict[str, Fate]) -> None:
         """No result stays whose call is summarized."""
@@ -93,7 +108,10 @@ class Run:
         before = [past for compaction, past in self.fates.items() if compaction in ids]
         for entry in path:
             if fates[entry["id"]] == "earlier" and entry["type"] != "compaction":
-                assert any(past.get(entry["id"]) in ("history", "turn_prefix", "removed", "silent") for past in before)
+                assert any(
+                    past.get(entry["id"]) in ("history", "turn_prefix", "carried", "removed", "silent")
+                    for past in before
+                )
                 assert before[-1].get(entry["id"]) != "kept"
 
     def check_spans(self, path: list[Json], preparation: Preparation[Step], fates: dict[str, Fate]) -> None:

@@ -146,6 +146,9 @@ sessions = st.lists(
 )
 
 
+_UNCHANGED = ("system", "compactionSummary", "branchSummary")
+
+
 def model_context(entries: list[Json], leaf: str | None) -> dict[str, Any]:
     """Return the context by the documented rules, in their order."""
     result: dict[str, Any] = {"messages": [], "level": "off", "models": {}, "mode": "none", "data": None, "rules": []}
@@ -189,8 +192,7 @@ def model_context(entries: list[Json], leaf: str | None) -> dict[str, Any]:
             before = path[: places[-1]]
             starts = [n for n, each in enumerate(before) if each["id"] == boundary.get("firstKeptEntryId")]
             kept = before[starts[0] :] if starts and not payload else []
-            if "systemMessage" in boundary:
-                kept = [each for each in kept if each.get("message", {}).get("role") != "system"]
+            kept = [each for each in kept if each.get("message", {}).get("role") != "system"]
             selected = kept + selected
     for each in selected:
         if each["type"] == "message":
@@ -202,7 +204,7 @@ def model_context(entries: list[Json], leaf: str | None) -> dict[str, Any]:
             spoken.append((each["id"], {"role": "branchSummary", "summary": "b", "fromId": "root", "timestamp": AT_MS}))
     for source, said in spoken:
         edits = [each for each in selected if each["type"] == "context_edit" and each["targetId"] == source]
-        if not edits:
+        if not edits or (edits[-1]["replacement"] is not None and said["role"] in _UNCHANGED):
             result["messages"].append(said)
         elif edits[-1]["replacement"] is not None:
             content = edits[-1]["replacement"]["content"]

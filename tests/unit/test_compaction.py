@@ -168,21 +168,32 @@ def test_data_of_the_compaction_before_is_carried_on() -> None:
     assert ready(5, *TURNS, compacted("e4", preserveData=sealed), said(10), answered(10)).preserve_data is None
 
 
-def test_instructions_are_carried_on_or_summed_up() -> None:
-    """A compaction with instructions hides those that it keeps, so it carries none if newer ones stay."""
+def test_instructions_are_carried_on() -> None:
+    """A compaction hides the system messages before it, so it carries them, newest last; they are not summarized."""
     old = {"role": "system", "content": "old"}
     start = (*TURNS, compacted("e4", systemMessage=old))
     carried = ready(5, *start, said(10), answered(10))
     assert carried.system_message == old
     assert old not in carried.history()
-    replaced = ready(12, *start, said(10), answered(10), said(1), instructed(1), answered(10))
-    assert replaced.system_message is None
-    assert next(iter(replaced.history())) == old
+    newer = instructed(1)
+    both = ready(12, *start, said(10), answered(10), said(1), newer, answered(10)).system_message
+    assert both is not None and both["content"] == f"old\n\n{newer['message']['content']}"
     removed = ready(5, *start, said(10), answered(10), edited("e6", None))
     assert removed.system_message is None
     assert old not in removed.history()
     hidden = ready(5, said(1), instructed(50), answered(1), compacted("e0", systemMessage=old), said(10), answered(10))
     assert [message["role"] for message in hidden.history()] == ["user", "assistant"]
+
+
+def test_carried_instructions_are_those_that_are_in_force() -> None:
+    """Sections and tools that later system messages change or remove are carried as they are then."""
+    first = {"sections": {"a": "A", "b": "B"}, "toolsAdded": [{"name": "t"}, {"name": "u"}]}
+    second = {"sections": {"a": "new", "b": None}, "toolsRemoved": ["t"]}
+    messages = [{"role": "system", "content": "", **changes} for changes in (first, second)]
+    path = (*({"type": "message", "message": message} for message in messages), *TURNS)
+    carried = ready(5, *path).system_message
+    assert carried is not None
+    assert (carried["sections"], carried["toolsAdded"]) == ({"a": "new"}, [{"name": "u"}])
 
 
 @pytest.mark.mission("Y7")

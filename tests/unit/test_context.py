@@ -255,7 +255,7 @@ def test_a_system_message_of_a_compaction_comes_first_and_replaces_the_kept_ones
         "e",
         "f",
     ]
-    assert heard([*entries, compacted("d", "c", "a"), *later]) == ["summary d", "a", "b", "c", "e", "f"]
+    assert heard([*entries, compacted("d", "c", "a"), *later]) == ["summary d", "a", "c", "e", "f"]
 
 
 def test_a_reset_boundary_begins_anew() -> None:
@@ -319,12 +319,13 @@ def test_a_null_edit_removes_the_message_and_its_source() -> None:
         (user("x"), "new"),
         (assistant("x"), [{"type": "text", "text": "new"}]),
         ({"role": "toolResult", "toolCallId": "1", "content": []}, [{"type": "text", "text": "new"}]),
-        ({"role": "system", "content": "x"}, "new"),
+        ({"role": "custom", "content": "x"}, "new"),
+        ({"role": "system", "content": "x"}, "x"),
     ],
-    ids=["user", "assistant", "toolResult", "system"],
+    ids=["user", "assistant", "toolResult", "custom", "system"],
 )
 def test_an_edit_to_a_text_becomes_a_block_where_blocks_are_needed(message: Json, content: object) -> None:
-    """Answers and tool results contain lists; other messages may contain a text."""
+    """Answers and tool results contain lists; other messages may contain a text. System messages stay as they are."""
     edit = edited("e", "a", "a", {"content": "new"})
     (seen,) = build_session_context([entry("message", "a", None, message=message), edit]).messages
     assert seen == {**message, "content": content}

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from builders import Json, assistant, user
-from sessile.core.hygiene import ATTACHED, BOOTSTRAP, EMPTY, INTER_SESSION, SEE_BELOW, Cleaned, clean
+from sessile.core.hygiene import BOOTSTRAP, EMPTY, INTER_SESSION, Cleaned, clean
+from sessile.core.messages.family import ATTACHED, SEE_BELOW
 from sessile.core.providers import ABORTED, DEFAULT, MISSING, TABLE, policy_for
 
 pytestmark = pytest.mark.mission("Y6")

@@ -42,6 +42,7 @@ from sessile.core.codec import decode
 from sessile.core.digest import spoken
 from sessile.core.kinds import MARKER, flags_of
 from sessile.core.lines import Finding, Head, Line, Scanner, read_head
+from sessile.core.providers import Dialect
 from sessile.errors import Unsupported
 from sessile.storage.formats import Stored, Told
 from sessile.storage.layout import Source
@@ -84,6 +85,7 @@ class Agent:
         variables: Environment variables that move its home, each with the default.
         sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
         rendered: Whether its sessions are not rows of a file; then it has `stored`, `renders` and `render`.
+        dialect: How it writes its requests; `None` if that is unknown, so that only the provider's rules count.
     """
 
     name: str = ""
@@ -95,6 +97,7 @@ class Agent:
     variables: tuple[tuple[str, str], ...] = ()
     sub_agents: str | None = None
     rendered: bool = False
+    dialect: Dialect | None = None
 
     @property
     def format(self) -> Format | None:
@@ -187,6 +190,10 @@ class Agent:
 
     def describe_sub_agent(self, fs: Filesystem, path: str) -> Mapping[str, Any]:
         """Return what the agent notes of a sub-agent: agentType, description, worktreePath."""
+        return {}
+
+    def model_facts(self, fs: Filesystem, path: str, provider: str, model: str) -> Mapping[str, Any]:
+        """Return what its settings say of a model, for a session file: `input` (such as text, image), `reasoning`."""
         return {}
 
     def __repr__(self) -> str:

@@ -24,15 +24,16 @@ from sessile.cli.arguments import (
 from sessile.cli.command import App, verb
 from sessile.core.context import Absence, SessionContext, absences
 from sessile.core.kinds import MARKER
+from sessile.core.sending import gaps_of
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, Unsupported
+from sessile.next_request import agent_named, agent_of, context_for, next_request
 from sessile.render.shown import show_all
 from sessile.render.styled import Line, Span
 from sessile.render.terminal import transcript_lines
 from sessile.render.wording import many
 
 if TYPE_CHECKING:
-    from sessile.core.sending import Api
     from sessile.session import Session
     from sessile.upkeep.compactor import Compactor, Outcome
 
@@ -47,7 +48,8 @@ _REMOVED = {
 @verb(
     "sessile context webhook               what the model sees now",
     "sessile context webhook#9f31c2a0      what it saw at an entry; same as --at 9f31c2a0",
-    "sessile context webhook --provider anthropic    as it is sent to a provider",
+    "sessile context webhook --provider anthropic    the request to a provider",
+    "sessile context webhook --as pi       the request that pi would send",
     "sessile context webhook --bridge      continue where an entry is missing",
     "sessile context session.jsonl --json  messages and state, for programs",
     name="context",
@@ -56,21 +58,27 @@ _REMOVED = {
 @click.option("--at", metavar="ENTRY", help="The entry; same as SESSION#ENTRY.")
 @click.option(
     "--provider",
+    type=click.Choice(["anthropic", "openai", "responses", "google"]),
+    help="Print the request to this provider's API, with notes on changes, as JSON.",
+)
+@click.option(
     "--as",
-    type=click.Choice(["anthropic", "openai", "google"]),
-    help="Print the request messages for this provider, with notes on changes, as JSON.",
+    "agent",
+    metavar="AGENT",
+    help="Print the request that this agent would send, to the API that answered last unless --provider is given. "
+    "`none` is for the provider's own rules only. Default: the session's agent.",
 )
 @click.option("--bridge", is_flag=True, help="Where a parent is missing, continue at the nearest earlier entry.")
-def context_verb(app: App, session: str, at: str | None, provider: Api | None, bridge: bool) -> int:
+def context_verb(app: App, session: str, at: str | None, provider: str | None, agent: str | None, bridge: bool) -> int:
     """Show what the model sees at the leaf, or saw at any entry: after a compaction, the summary and the kept messages."""
     if at is not None and "#" in session:
         raise Invalid("two entries given", hint="pass SESSION#ENTRY or --at ENTRY")
     with opened(app, session if at is None else f"{session}#{at}") as named:
         found = named.session
-        if provider is not None:
-            _print_request(app, _context(named, bridge), provider)
+        if provider is not None or agent is not None:
+            _print_request(app, named, provider, agent, bridge)
         elif app.json:
-            context = _context(named, bridge)
+            context, gaps = _context(app, named, bridge)
             app.out.document(
                 "context/2",
                 entryCount=found.count_entries(),
@@ -81,6 +89,9 @@ def context_verb(app: App, session: str, at: str | None, provider: Api | None, b
                 modeData=context.mode_data,
                 injectedTtsrRules=context.injected_ttsr_rules,
                 sources=context.sources,
+                system=context.system,
+                tools=context.tools,
+                gaps=gaps,
                 leaf=named.at or found.leaf_id,
                 findings=[finding._asdict() for finding in context.findings],
             )
@@ -89,20 +100,34 @@ def context_verb(app: App, session: str, at: str | None, provider: Api | None, b
         return damage(app, found, bridged=bridge)
 
 
-def _context(named: Named, bridge: bool) -> SessionContext:
-    session = named.session
-    return session.context(bridge=bridge) if named.at is None else session.context(named.at, bridge=bridge)
+def _context(app: App, named: Named, bridge: bool) -> tuple[SessionContext, list[str]]:
+    """Return the context, and what the session's agent sends besides but does not store."""
+    agent = agent_of(named.session, app.places.sources(app.store))
+    context = context_for(named.session, agent, named.at, bridge=bridge)
+    return context, gaps_of(context, None if agent is None else agent.dialect)
 
 
-def _print_request(app: App, context: SessionContext, provider: Api) -> None:
-    """Print the request to a provider, with a note for each change that this needed."""
-    from sessile.core.sending import request_for  # imports json
+def _print_request(app: App, named: Named, provider: str | None, agent: str | None, bridge: bool) -> None:
+    """Print a request, with a note for each change that this needed, and what the agent sends but does not store."""
     from sessile.vendors.images import can_resize, resize  # `context` alone starts faster without it
 
-    # Without an image library, large images are sent as they are if the provider accepts them.
-    request = request_for(context, provider, resize=resize if can_resize() else None)
+    if agent is None:
+        sender = agent_of(named.session, app.places.sources(app.store))
+    else:
+        sender = None if agent == "none" else agent_named(agent)
+    api, request = next_request(
+        named.session,
+        provider,
+        at=named.at,
+        agent=sender,
+        bridge=bridge,
+        # Without an image library, large images are sent as they are if the provider accepts them.
+        resize=resize if can_resize() else None,
+        fs=app.store.fs,
+    )
     notes = [note._asdict() for note in request.notes]
-    app.out.document(f"context.{provider}/2", **request, notes=notes, gaps=request.gaps)
+    shape = None if sender is None or sender.dialect is None else sender.name
+    app.out.document(f"context.{api}/2", **request, agent=shape, notes=notes, gaps=request.gaps)
 
 
 def _view(app: App, named: Named, bridge: bool) -> Iterator[Line]:
@@ -111,7 +136,7 @@ def _view(app: App, named: Named, bridge: bool) -> Iterator[Line]:
     session = named.session
     # Before the context: both are large in a long session.
     size = context_size(session.walk_up(named.at, bridge=bridge), session.read_row)
-    context = _context(named, bridge)
+    context, gaps = _context(app, named, bridge)
     models = ", ".join(f"{role} {model}" for role, model in context.models.items()) or "no model"
     tokens = f"{'' if size.source == 'provider' else '~'}{size.tokens:,} tokens"
     facts = f"{many(len(context.messages), 'message')} · {tokens} · thinking {context.thinking_level} · {models}"
@@ -120,6 +145,12 @@ def _view(app: App, named: Named, bridge: bool) -> Iterator[Line]:
     at = visible_line(named.at or session.leaf_id or "the start")
     yield (Span(name_of(session), "strong"), Span(f"  at {at}", "dim"))
     yield (Span(visible_line(facts), "dim"),)
+    tools = [str(tool.get("name")) for tool in context.tools]
+    if context.system or tools:
+        prompt = f"system prompt of {len(context.system):,} characters" if context.system else "no system prompt"
+        yield (Span(visible_line(f"{prompt} · {many(len(tools), 'tool')}: {', '.join(tools)}".rstrip(": ")), "dim"),)
+    for gap in gaps:
+        yield (Span(visible_line(f"not shown: {gap}"), "dim"),)
     for finding in context.findings[:_LISTED]:
         ends = finding.code == "missing_parent" and not bridge
         yield (Span(visible_line(finding.detail + ("; the history starts there" if ends else "")), "failed"),)

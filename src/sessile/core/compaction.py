@@ -38,6 +38,7 @@ from sessile.core.context import edited_message
 from sessile.core.entries import Payload, context_edit
 from sessile.core.kinds import BOUNDARY, CHAIN, MARKER, TALK, Json, kind_of
 from sessile.core.messages import joined_text
+from sessile.core.messages.request import folded, is_prompt
 from sessile.core.summaries import FileLists, Files
 from sessile.core.tokens import Counter, Snapshot, Tally, estimate, total
 
@@ -111,7 +112,7 @@ class Span(NamedTuple):
     last: str
 
 
-Fate = Literal["kept", "history", "turn_prefix", "earlier", "cleared", "removed", "silent"]
+Fate = Literal["kept", "carried", "history", "turn_prefix", "earlier", "cleared", "removed", "silent"]
 """What happens to an entry of the path:
 
     kept          stays in the context word for word
@@ -159,28 +160,27 @@ class Preparation(Generic[S]):
 
     @property
     def system_message(self) -> Message | None:
-        """The instructions of the previous compaction, for the next one to carry.
+        """The instructions of the whole path as one message, for the compaction to carry; `None` if there are none.
 
-        `None` if newer instructions stay, because a compaction with its own instructions hides those that it keeps. Then
-        the old ones are summarized.
+        A compaction hides the system messages that it keeps, as well as those that it summarizes.
         """
-        newer_stay = any(facts.role == "system" for facts in self._path.facts_to(self._cut.first))
-        return None if newer_stay else self._path.previous_instructions
+        earlier = self._path.previous_instructions
+        later = self._path.messages(0, len(self._path) - 1)
+        return folded(later if earlier is None else (earlier, *later))
 
     def history(self) -> Iterator[Message]:
-        """Yield the messages to summarize as history, oldest first."""
-        instructions = self._path.previous_instructions if self.system_message is None else None
-        if instructions is not None:
-            yield instructions
-        yield from self._path.messages(self._newest_summarized, len(self._path) - 1)
+        """Yield the messages to summarize as history, oldest first. Instructions are carried on, not summarized."""
+        return _without_prompts(self._path.messages(self._newest_summarized, len(self._path) - 1))
 
     def turn_prefix(self) -> Iterator[Message]:
         """Yield the messages to summarize as the start of a split turn, oldest first."""
-        return iter(()) if self._cut.turn is None else self._path.messages(self._cut.first + 1, self._cut.turn)
+        if self._cut.turn is None:
+            return iter(())
+        return _without_prompts(self._path.messages(self._cut.first + 1, self._cut.turn))
 
     def kept(self) -> Iterator[Message]:
         """Yield the messages that stay, oldest first."""
-        return self._path.messages(0, self._cut.first)
+        return _without_prompts(self._path.messages(0, self._cut.first))
 
     def files(self) -> FileLists:
         """Return the files read and changed in the part to summarize, and those known before. Reads the whole part."""
@@ -238,6 +238,8 @@ class Preparation(Generic[S]):
             return "earlier" if facts.step.flags & TALK else "silent"
         if facts.role is None:
             return "silent" if facts.removed is None else "removed"
+        if facts.role == "system":
+            return "carried"
         if place <= self._cut.first:
             return "kept"
         return "turn_prefix" if self._cut.turn is not None and place <= self._cut.turn else "history"
@@ -483,7 +485,7 @@ class LivePath(Generic[S]):
     def _as_seen(self, place: int, message: dict[str, Any] | None) -> dict[str, Any] | None:
         if message is None or message.get("excludeFromContext"):
             return None
-        if self._was_kept(place) and message.get("role") == "system" and _system_message(self._previous) is not None:
+        if self._was_kept(place) and is_prompt(message):
             return None  # replaced by the compaction's own
         entry_id = self._walked[place].id
         return edited_message(message, self._edits[entry_id]) if entry_id in self._edits else message
@@ -592,6 +594,10 @@ def _first_kept(compaction: Json) -> str | None:
     """
     first = compaction.get("firstKeptEntryId")
     return first if isinstance(first, str) and first != compaction.get("id") else None
+
+
+def _without_prompts(messages: Iterable[Message]) -> Iterator[Message]:
+    return (message for message in messages if not is_prompt(message))
 
 
 def _system_message(compaction: Json | None) -> Message | None:

@@ -23,6 +23,7 @@ import msgspec
 
 from sessile.core.kinds import BOUNDARY, Json, State, fold, kind_of, remote_compaction
 from sessile.core.lines import Finding
+from sessile.core.messages.request import given
 
 Message = dict[str, Any]
 
@@ -42,7 +43,7 @@ class SessionContext(msgspec.Struct):
     """What the model sees at one leaf.
 
     Attributes:
-        messages: The messages, oldest first. `convert_to_llm`, `to_anthropic`, `to_openai` and `to_google` translate them.
+        messages: The messages, oldest first. `to_anthropic`, `to_openai`, `to_responses` and `to_google` translate them.
         sources: The id of the entry of each message; `None` for a message that no entry has, such as a summary.
         thinking_level: The thinking level, such as "off" or "high".
         models: The model ("provider/model") for each role; "default" is the usual one.
@@ -53,6 +54,7 @@ class SessionContext(msgspec.Struct):
         selected_mcp_tool_names: The selected MCP tools; `None` if there was no selection.
         active_context: The active context of the agent: `contextName`, `tenant` and `namespace`.
         findings: Problems on the path, such as a missing parent.
+        prompts: System messages from before the oldest message, where they were read too.
 
     Example:
         ```python
@@ -72,6 +74,17 @@ class SessionContext(msgspec.Struct):
     selected_mcp_tool_names: list[str] | None = None
     active_context: dict[str, Any] | None = None
     findings: tuple[Finding, ...] = ()
+    prompts: list[Message] = []
+
+    @property
+    def system(self) -> str:
+        """The system prompt; empty if the session has none."""
+        return "\n\n".join(given([*self.prompts, *self.messages]).system)
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The definitions of the tools: `name`, `description`, `parameters`; empty if the session has none."""
+        return given([*self.prompts, *self.messages]).tools
 
     @classmethod
     def at(cls, state: State, live: Live, findings: Iterable[Finding] = ()) -> SessionContext:
@@ -118,8 +131,8 @@ class Live:
             elif summary is not None:
                 self._push(summary(compaction), compaction)
         for entry in kept:
-            # The system message of a compaction replaces those that it kept.
-            if not (isinstance(system, dict) and _role(entry) == "system"):
+            # The system message of a compaction stands for those that it kept; without one, pi writes a new one later.
+            if _role(entry) != "system":
                 self.add(entry)
         for entry in after:
             self.add(entry)
@@ -162,11 +175,19 @@ def _role(entry: Json) -> object:
     return message.get("role") if isinstance(message, Mapping) else None
 
 
+# An edit removes these, but does not change them: they have no content, or none that is a message's.
+_UNCHANGED = ("system", "compactionSummary", "branchSummary", "bashExecution", "pythonExecution", "fileMention")
+
+
 def edited_message(message: Message, replacement: object) -> Message | None:
     """Return a message after a `context_edit`; `None` if the edit removes it."""
     if not isinstance(replacement, Mapping):
         return None
-    content = replacement.get("content")
+    if message.get("role") in _UNCHANGED:
+        return message
+    if "content" not in replacement:
+        return {name: value for name, value in message.items() if name != "content"}
+    content = replacement["content"]
     if isinstance(content, str) and message.get("role") in ("assistant", "toolResult"):
         content = [{"type": "text", "text": content}]
     return {**message, "content": content}

@@ -49,7 +49,18 @@ from typing import Any, Literal, NamedTuple
 from sessile.core.codec import decode
 from sessile.core.ids import sha1
 from sessile.core.messages.family import ATTACHED, SEE_BELOW
-from sessile.core.providers import DEFAULT, LIMITS, Limits, Policy, Resize, Signatures, ToolIds, fit, policy_for
+from sessile.core.providers import (
+    DEFAULT,
+    LIMITS,
+    Dialect,
+    Limits,
+    Policy,
+    Resize,
+    Signatures,
+    ToolIds,
+    fit,
+    policy_for,
+)
 from sessile.core.text import without_surrogates
 
 Message = dict[str, Any]
@@ -104,12 +115,27 @@ class Notes(list[Note]):
         self.extend(Note(place, did, text) for place in places)
 
 
+class Receiver(NamedTuple):
+    """The model that a request goes to, as far as it is known."""
+
+    provider: str | None = None
+    api: str | None = None  # such as `anthropic-messages`
+    model: str | None = None
+    images: bool = True  # whether it accepts images
+    thinks: bool = True  # whether it thinks before it answers
+
+
+ANY_MODEL = Receiver()
+
+
 class Care(NamedTuple):
     """What the rules for contents need besides the policy."""
 
     tools: Collection[str] | None = None  # the existing tools; `None` if unknown
     limits: Limits = Limits()
     resize: Resize | None = None
+    dialect: Dialect | None = None
+    receiver: Receiver = ANY_MODEL
 
 
 class Cleaned(NamedTuple):
@@ -128,18 +154,29 @@ def clean(
     tools: Collection[str] | None = None,
     limits: Limits = LIMITS,
     resize: Resize | None = None,
+    dialect: Dialect | None = None,
+    receiver: Receiver = ANY_MODEL,
 ) -> Cleaned:
-    """Return the messages for a provider, with at most the last `history_limit` user messages."""
+    """Return the messages for a provider, with at most the last `history_limit` user messages.
+
+    With a dialect they are those that its agent sends to `receiver`.
+    """
     notes = Notes()
     parts = join_responses([Piece(*item) for item in enumerate(messages)], notes)
-    pieces = tidy(parts, policy, Care(tools, limits, resize), notes)
+    if dialect is not None:
+        policy = dialect.over(policy)
+        parts = parts if dialect.stopped else without_stopped(parts, notes)
+    pieces = tidy(parts, policy, Care(tools, limits, resize, dialect, receiver), notes)
     if any(piece.role == "toolResult" or piece.calls for piece in pieces):  # most conversations have none
         pieces = rewrite(pieces, policy.tool_ids)
         pieces = pair(pieces, policy.synthetic, notes)
         pieces = separate(pieces, policy.tool_ids)
-    pieces = settle(pieces, notes)
-    # Providers that accept images in results do not accept them in failed ones.
-    pieces = images_after_results(pieces, notes, of_failures=policy.results)
+    pieces = settle(pieces, notes, silent=dialect is not None and dialect.silent)
+    if dialect is None:
+        # Providers that accept images in results do not accept them in failed ones.
+        pieces = images_after_results(pieces, notes, of_failures=policy.results)
+    elif not policy.results:
+        pieces = images_after_results(pieces, notes, words=dialect.attached or ATTACHED)
     if policy.bootstrap:
         pieces = bootstrap(pieces, notes)
     if policy.merge_assistants:
@@ -161,11 +198,11 @@ INTER_SESSION = "[Inter-session message]"
 SILENT = "NO_REPLY"  # an answer that was not delivered
 
 _BLOCKS = {
-    "user": ("text", "image"),
+    "user": ("text", "image", "document", "audio", "other"),
     "system": ("text",),
     "developer": ("text",),
-    "assistant": ("text", "thinking", "redactedThinking", "toolCall"),
-    "toolResult": ("text", "image"),
+    "assistant": ("text", "thinking", "redactedThinking", "toolCall", "audio", "other"),
+    "toolResult": ("text", "image", "document", "audio", "other"),
 }
 _CALLS = ("toolCall", "toolUse", "functionCall")
 _ARGUMENTS = ("arguments", "input", "args")
@@ -188,8 +225,19 @@ def tidy(pieces: Iterable[Piece], policy: Policy, care: Care, notes: Notes) -> l
     return result
 
 
-def settle(pieces: Iterable[Piece], notes: Notes) -> list[Piece]:
-    """Drop thoughts at the end of answers, and answers that are empty or silent."""
+def without_stopped(pieces: Iterable[Piece], notes: Notes) -> list[Piece]:
+    """Drop answers that failed or were stopped."""
+    result = []
+    for piece in pieces:
+        if piece.role == "assistant" and piece.message.get("stopReason") in STOPPED:
+            notes.add(piece, "dropped", f"an answer that ended with {piece.message['stopReason']}")
+        else:
+            result.append(piece)
+    return result
+
+
+def settle(pieces: Iterable[Piece], notes: Notes, *, silent: bool = False) -> list[Piece]:
+    """Drop thoughts at the end of answers, answers that are empty, and silent ones unless they are sent."""
     result = []
     for piece in pieces:
         if piece.role == "assistant":
@@ -201,7 +249,7 @@ def settle(pieces: Iterable[Piece], notes: Notes) -> list[Piece]:
             if not end:
                 notes.add(piece, "dropped", "an empty answer")
                 continue
-            if _is_silent(blocks[:end]):
+            if not silent and _is_silent(blocks[:end]):
                 notes.add(piece, "dropped", f"an answer that was not delivered ({SILENT})")
                 continue
         result.append(piece)
@@ -221,7 +269,9 @@ class _Cleaning:
         self._policy = policy
         self._care = care
         self._notes = notes
-        self._signatures: Signatures = policy.signatures if _is_own(piece.message, policy) else "none"
+        own = _is_own(piece.message, policy) if care.dialect is None else _is_from(piece.message, care.receiver)
+        self._own = own
+        self._signatures: Signatures = policy.signatures if own else "none"
 
     def pieces(self) -> list[Piece]:
         """Return the cleaned message; none if a system message is empty."""
@@ -274,7 +324,11 @@ class _Cleaning:
             "thinking": self._thought,
             "redactedThinking": self._sealed,
             "toolCall": self._call,
-        }[kind](block)
+        }.get(kind, self._as_it_is)(block)
+
+    def _as_it_is(self, block: Message) -> Message:
+        """Return a block that the conversion to the API takes, turns into text or leaves out with a note of its own."""
+        return block
 
     def _text(self, block: Message) -> Message | None:
         text = block.get("text")
@@ -289,8 +343,16 @@ class _Cleaning:
         return self._without_signatures(block)
 
     def _image(self, block: Message) -> Message:
+        if not block.get("data") and (block.get("url") or block.get("fileId")):
+            return block  # the provider fetches it
         name = self._piece.message.get("toolName")
         label = name if isinstance(name, str) and name else self._piece.role
+        dialect = self._care.dialect
+        if dialect is not None and not self._care.receiver.images:
+            words = dialect.no_tool_image if self._piece.role == "toolResult" else dialect.no_image
+            if words is not None:
+                self._note("changed", "an image was replaced by a text: the model accepts no images")
+                return {"type": "text", "text": words}
         fitted = fit(block, label, self._care.limits, self._care.resize)
         if fitted.note is not None:
             self._note("changed" if fitted.block.get("type") == "image" else "dropped", fitted.note)
@@ -298,6 +360,10 @@ class _Cleaning:
 
     def _thought(self, block: Message) -> Message | None:
         signature = next((value for name in _THOUGHT_SIGNATURES if (value := block.get(name))), None)
+        if self._care.dialect is not None:
+            return self._thought_of_agent(block, signature, self._care.dialect)
+        if self._signatures == "openai" and isinstance(block.get("encrypted"), str) and block["encrypted"]:
+            return block
         if not _takes(self._signatures, signature) or not isinstance(block.get("thinking", ""), str):
             self._note("dropped", "a thought without a signature that this API accepts")
             return None
@@ -307,6 +373,25 @@ class _Cleaning:
             return block
         rest = {name: value for name, value in block.items() if name not in _THOUGHT_SIGNATURES}
         return rest | {"thinkingSignature": signature}
+
+    def _thought_of_agent(self, block: Message, signature: Any, dialect: Dialect) -> Message | None:
+        """Return a thought as an agent sends it: back to its own model, otherwise as a text."""
+        text = block.get("thinking")
+        if self._own and (signature or block.get("encrypted")):
+            if block.get("redacted"):
+                return self._sealed({"type": "redactedThinking", "data": signature})
+            return block
+        if dialect.shared_thoughts and self._policy.signatures == "claude" and isinstance(text, str):
+            if _signatures_of(self._piece.message) == "claude" and signature:
+                return block
+            if self._care.receiver.thinks:
+                self._note("changed", "a thought of another model lost its signature")
+                return {"type": "thinking", "thinking": text, "thinkingSignature": "", "extra": {"anthropic": {}}}
+        if dialect.thoughts == "dropped" or not isinstance(text, str) or not text.strip():
+            self._note("dropped", "a thought of another model")
+            return None
+        self._note("changed", "a thought of another model became a text")
+        return {"type": "text", "text": f"<thinking>\n{text}\n</thinking>" if dialect.thoughts == "tagged" else text}
 
     def _sealed(self, block: Message) -> Message | None:
         if self._signatures == "claude" and isinstance(block.get("data"), str) and block["data"]:
@@ -385,6 +470,18 @@ def _is_own(message: Message, policy: Policy) -> bool:
     return origin is DEFAULT or origin.signatures == policy.signatures
 
 
+def _signatures_of(message: Message) -> Signatures:
+    return policy_for(*(_string(message.get(name)) for name in ("provider", "api", "model"))).signatures
+
+
+def _is_from(message: Message, receiver: Receiver) -> bool:
+    """Return whether a message was written by this very model."""
+    return all(
+        known is None or message.get(name) == known
+        for name, known in (("provider", receiver.provider), ("api", receiver.api), ("model", receiver.model))
+    )
+
+
 def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
@@ -393,7 +490,7 @@ def _takes(signatures: Signatures, signature: Any) -> bool:
     if not isinstance(signature, str) or not signature or signatures == "none":
         return False
     if signatures == "openai":
-        return "rs_" in signature  # a reasoning item, stored whole
+        return "rs_" in signature or '"type":"reasoning"' in signature  # a reasoning item, stored whole
     return _BASE64.fullmatch(signature) is not None
 
 
@@ -670,14 +767,16 @@ def merge_users(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
     return result
 
 
-def images_after_results(pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False) -> list[Piece]:
+def images_after_results(
+    pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False, words: str = ATTACHED
+) -> list[Piece]:
     """Move images of results, or only of failed ones, to a user message after the last result of the turn."""
     result: list[Piece] = []
     images: list[Message] = []
     source: int | None = None
     for piece in pieces:
         if piece.role != "toolResult" and images:
-            result.append(_attached(source, images))
+            result.append(_attached(source, images, words))
             images = []
         concerned = piece.role == "toolResult" and (not of_failures or bool(piece.message.get("isError")))
         found = [block for block in piece.blocks if block.get("type") == "image"] if concerned else []
@@ -688,7 +787,7 @@ def images_after_results(pieces: Sequence[Piece], notes: Notes, *, of_failures: 
             images += found
             source = piece.place
         result.append(piece)
-    return [*result, _attached(source, images)] if images else result
+    return [*result, _attached(source, images, words)] if images else result
 
 
 def last_turns(pieces: Sequence[Piece], limit: int | None, notes: Notes) -> list[Piece]:
@@ -724,6 +823,6 @@ def _joined(merged: Piece, later: Piece) -> Piece:
     return merged if later.place is None else merged._replace(merged=(*merged.merged, later.place))
 
 
-def _attached(source: int | None, images: Sequence[Message]) -> Piece:
-    text = {"type": "text", "text": ATTACHED}
+def _attached(source: int | None, images: Sequence[Message], words: str) -> Piece:
+    text = {"type": "text", "text": words}
     return Piece(source, {"role": "user", "content": [text, *images], "synthetic": True})

@@ -10,6 +10,9 @@ A policy is chosen by provider, API and model:
     bootstrap   the conversation may not start with the model
     merge_…     consecutive turns of one side are merged
 
+Real agents send more than the smallest change that a provider accepts. `Dialect` has the same columns for an agent, and others
+that no provider asks for.
+
 Pairing of calls and results is not a column, because every known API refuses a request without it: Anthropic ("`tool_use` ids
 were found without `tool_result` blocks"), OpenAI chat ("must be followed by tool messages responding to each
 `tool_call_id`"), OpenAI Responses ("No tool output found for function call"), Google ("the number of function response parts
@@ -37,6 +40,7 @@ from typing import Any, Literal, NamedTuple
 Sanitize = Literal["full", "images"]
 ToolIds = Literal["none", "strict", "strict9"]
 Signatures = Literal["claude", "gemini", "openai", "none"]
+Thoughts = Literal["dropped", "text", "tagged"]
 
 MISSING = "[The result of this tool call is missing: it was interrupted or never recorded.]"
 ABORTED = "aborted"  # sent by OpenAI's own agent for a call that was stopped
@@ -56,16 +60,69 @@ class Policy(NamedTuple):
     merge_users: bool = False
 
 
+class Words(NamedTuple):
+    """What stands around a summary."""
+
+    before: str
+    after: str
+
+
 class Dialect(NamedTuple):
     """How one agent writes its requests, where that differs from what the provider requires.
 
     Attributes:
         name: The agent.
         gaps: What the agent sends but does not store, such as its system prompt.
+        tool_ids: The form of the ids of calls, as in `Policy`.
+        missing: The text of the result that is added for a call without one.
+        bootstrap: Whether a user message is added before a conversation that starts with the model.
+        merge_users: Whether consecutive user messages are merged.
+        merge_assistants: Whether consecutive answers are merged.
+        silent: Whether answers that were not delivered (NO_REPLY) are sent.
+        thoughts: What becomes of thoughts of other models: dropped, a text, or a text in `<thinking>`.
+        shared_thoughts: Whether Anthropic's models get each other's thoughts back, and those of others without a signature.
+        attached: The text before images of tool results, where the API does not accept them in results.
+        no_image: The text instead of a user's image, for a model that accepts none.
+        no_tool_image: The same for an image of a tool result.
+        joined_results: Whether the texts of a result are sent as one.
+        joined_users: Whether the texts of a user are sent as one, for a model that accepts no images.
+        joint: What is between the texts of an answer that OpenAI's chat gets as one.
+        prefix: What the names of tools start with in requests to Anthropic, but for the tools of Anthropic itself.
+        compaction: The words around the summary of a compaction; `None` for those of pi.
+        branch: The words around the summary of a branch; `None` for those of pi.
+        stopped: Whether answers that failed or were stopped are sent, as far as they have content.
     """
 
     name: str
     gaps: tuple[str, ...] = ()
+    tool_ids: ToolIds = "none"
+    missing: str = MISSING
+    bootstrap: bool = False
+    merge_users: bool = False
+    merge_assistants: bool = False
+    silent: bool = True
+    thoughts: Thoughts = "dropped"
+    shared_thoughts: bool = False
+    attached: str | None = None
+    no_image: str | None = None
+    no_tool_image: str | None = None
+    joined_results: bool = False
+    joined_users: bool = False
+    joint: str = ""
+    prefix: str = ""
+    compaction: Words | None = None
+    branch: Words | None = None
+    stopped: bool = True
+
+    def over(self, policy: Policy) -> Policy:
+        """Return the policy of a provider as this agent follows it."""
+        return policy._replace(
+            tool_ids=policy.tool_ids if policy.tool_ids == "strict9" else self.tool_ids,
+            synthetic=self.missing,
+            bootstrap=self.bootstrap,
+            merge_users=self.merge_users,
+            merge_assistants=self.merge_assistants,
+        )
 
 
 class Match(NamedTuple):

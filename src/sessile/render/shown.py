@@ -180,6 +180,8 @@ def _message(message: Json, calls: Mapping[str, Call]) -> Shown:
         return _mention(message)
     if role in ("branchSummary", "compactionSummary"):
         return _summary("branch summary" if role == "branchSummary" else "compaction", message)
+    if role == "system" and any(message.get(name) for name in _PROMPT):
+        return _prompt(message)
     depth: Depth = "prompts" if role == "user" else "chat"
     parts = tuple(_blocks(message.get("content"), depth))
     error = _string(message.get("errorMessage"))
@@ -192,6 +194,31 @@ def _message(message: Json, calls: Mapping[str, Call]) -> Shown:
         parts = (*parts, Data("details", message["details"]))
     spent = _spent(message.get("usage")) if role == "assistant" else None
     return _content(who, _headline(parts), parts, name=name, failed=failed, model=_model(message), spent=spent)
+
+
+_PROMPT = ("sections", "toolsAdded", "toolsRemoved")
+
+
+def _prompt(message: Json) -> Shown:
+    """A change of the system prompt, by named sections, and of the tools."""
+    sections, added, removed = (message.get(name) for name in _PROMPT)
+    sections = sections if isinstance(sections, dict) else {}
+    added = [tool for tool in added if isinstance(tool, dict)] if isinstance(added, list) else []
+    removed = [str(name) for name in removed] if isinstance(removed, list) else []
+    content = message.get("content")
+    parts: list[Part] = list(_blocks(content, "chat")) if content else []
+    for name, text in sections.items():
+        parts.append(Text(text, "all") if isinstance(text, str) else Data("section removed", name))
+    parts += [Data(f"tool {tool.get('name')}", tool) for tool in added]
+    if removed:
+        parts.append(Data("tools removed", removed))
+    changes = (
+        ("system prompt", list(sections)),
+        ("tools", [str(tool.get("name")) for tool in added]),
+        ("without", removed),
+    )
+    headline = " · ".join(f"{what}: {', '.join(names)}" for what, names in changes if names)
+    return _content("system", headline, tuple(parts), name="system prompt")
 
 
 def _blocks(content: object, depth: Depth) -> Iterator[Part]:

@@ -8,6 +8,7 @@ here changes a file or knows the catalog.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -26,6 +27,8 @@ _FURTHER = 64 * 1024  # bytes to search for a first prompt that is long or comes
 _TAIL = 4096
 
 _PROMPT = b'"role":"user"'
+_SYSTEM = re.compile(rb'"role"\s*:\s*"system"')
+_SPEAKERS = ("user", "assistant")
 _NAMING = ("session_info", "title_change")
 _PLAIN = b'{"type":"'
 _PLAIN_NAMING = tuple(_PLAIN + kind.encode() for kind in _NAMING)
@@ -50,10 +53,24 @@ class Start(NamedTuple):
 def read_start(fs: Bytes, fd: int, size: int, *, full: bool = False) -> Start | None:
     """Return the start of an open file, with the entries in the bytes that had to be read; `None` if it is not a session.
 
-    With `full`, read the whole file.
+    The first prompt may come after a long system message; then more is read. With `full`, read the whole file.
     """
     header: Line | None = None
-    items = _first_items(fs, fd, size, lambda: full or header is None, full=full)
+    spoken_to = is_hidden = False
+
+    def goes_on(chunk: bytes) -> bool:
+        nonlocal is_hidden
+        is_hidden = is_hidden or _SYSTEM.search(chunk) is not None
+        return full or header is None or (is_hidden and not spoken_to)
+
+    def noted(items: Iterable[Item]) -> Iterator[Item]:
+        nonlocal spoken_to
+        for item in items:
+            if isinstance(item, Line) and item.head.message is not None and item.head.message.role in _SPEAKERS:
+                spoken_to = True
+            yield item
+
+    items = noted(_first_items(fs, fd, size, goes_on, full=full))
     header, slot = find_header(items)
     return _start(header, slot, items)
 
@@ -92,12 +109,18 @@ def starts_native(first: bytes) -> bool:
     return any(find_header(Scanner(0).feed(piece))[0] is not None for piece in (first[:second], first))
 
 
-def _first_items(fs: Bytes, fd: int, size: int, goes_on: Callable[[], bool], *, full: bool = False) -> Iterator[Item]:
-    """Yield the lines and findings of a file, reading more as long as `goes_on()`; without `full`, up to `MAX_HEADER`."""
+def _first_items(
+    fs: Bytes, fd: int, size: int, goes_on: Callable[[bytes], bool], *, full: bool = False
+) -> Iterator[Item]:
+    """Yield the lines and findings of a file, reading more as long as `goes_on`; without `full`, up to `MAX_HEADER`.
+
+    `goes_on` gets the bytes that were read last.
+    """
     scanner = Scanner()
     step = HEAD
     limit = size if full else min(size, MAX_HEADER)
-    while scanner.offset < limit and goes_on():
+    chunk = b""
+    while scanner.offset < limit and goes_on(chunk):
         chunk = fs.read(fd, step, scanner.offset)
         if not chunk:
             break
@@ -264,20 +287,24 @@ def _is_foreign(chunk: bytes) -> bool:
 
 def _exact_head(fs: Bytes, fd: int, size: int) -> _Head | None:
     """Return the header, and the first text of the user unless it is too far away."""
-    items = _first_items(fs, fd, size, lambda: True)
+    items = _first_items(fs, fd, size, lambda _: True)
     line, slot = find_header(items)
     record = None if line is None else decoded(line)
     if line is None or record is None:
         return None
     header = _header_of(record, _record(slot))
+    passed = 0  # bytes of system messages, which may be long
     for item in items:
         if not isinstance(item, Line):
             continue
-        if item.head.message is not None and item.head.message.role == "user":
+        role = None if item.head.message is None else item.head.message.role
+        if role == "user":
             text = _text_of(decoded(item))
             if text:
                 return header, line.offset, text
-        elif item.offset > _FURTHER:
+        elif role == "system":
+            passed += len(item.raw)
+        elif item.offset - passed > _FURTHER:
             break
     return header, line.offset, ""
 

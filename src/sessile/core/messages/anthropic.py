@@ -27,6 +27,7 @@ from sessile.core.messages.request import (
     rest_of,
     sent_back,
     text_at,
+    with_answer,
     with_extra,
 )
 from sessile.core.usage import usage_of
@@ -70,12 +71,12 @@ def from_anthropic(message: Message, at: str = "") -> list[Message]:
         kept = {}  # as a message in its place, not the system prompt
     said: Message = {"role": role}
     if isinstance(content, str):
-        return [with_extra(said | {"content": content} | _answer(message), API, kept)]
+        return [_answered(with_extra(said | {"content": content}, API, kept), message)]
     if not isinstance(content, list):
         raise refused(f"{where}content", content, "use a text or a list of blocks")
     if role != "user" or not any(isinstance(block, dict) and block.get("type") == "tool_result" for block in content):
         parts = [_part(block, f"{where}content[{number}]") for number, block in enumerate(content)]
-        return [with_extra(said | {"content": parts} | _answer(message), API, kept)]
+        return [_answered(with_extra(said | {"content": parts}, API, kept), message)]
     pieces: list[Message] = []
     for number, block in enumerate(content):
         place = f"{where}content[{number}]"
@@ -91,10 +92,13 @@ def from_anthropic(message: Message, at: str = "") -> list[Message]:
     return pieces
 
 
-def _answer(message: Message) -> Message:
-    """Return the neutral members of an answer: model, usage and stop reason."""
-    if message.get("role") != "assistant" or "model" not in message:
-        return {}
+def _answered(said: Message, message: Message) -> Message:
+    """Return a message with what its answer tells: model, usage and stop reason."""
+    if said["role"] != "assistant":
+        return said
+    said = with_answer(said, API, message, *(name for name in _ANSWER if name not in ("id", "type", "model")))
+    if "model" not in message:
+        return said
     usage = usage_of(message.get("usage"))
     reason = message.get("stop_reason")
     known: Message = {
@@ -105,7 +109,7 @@ def _answer(message: Message) -> Message:
         "stopReason": _STOPS.get(reason, reason) if isinstance(reason, str) else None,
         "usage": None if usage is None else usage.stored(),
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return said | {name: value for name, value in known.items() if value is not None}
 
 
 def _result(block: Message, at: str) -> Message:

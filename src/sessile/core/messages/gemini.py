@@ -31,6 +31,7 @@ from sessile.core.messages.request import (
     rest_of,
     sent_back,
     text_at,
+    with_answer,
     with_extra,
 )
 from sessile.core.usage import usage_of
@@ -45,6 +46,8 @@ _TARGET = "the Gemini API"
 _STOPS = {"STOP": "stop", "MAX_TOKENS": "length"}
 _SIGNATURE = "thoughtSignature"
 _SNAKE = re.compile(r"_([a-z])")
+_ELSEWHERE = ("candidates", "content", "modelVersion", "responseId", "sdkHttpResponse", "parsed", "index")
+_ELSEWHERE += ("automaticFunctionCallingHistory",)
 _FREE = ("args", "response", "partMetadata")  # objects whose members are not those of the API
 
 
@@ -85,7 +88,9 @@ def from_answer(answer: Message, before: Sequence[Message] = (), at: str = "") -
         "errorMessage": f"the model stopped: {reason}" if stop == "error" else None,
         "usage": None if usage is None else usage.stored(),
     }
-    return [message | {name: value for name, value in known.items() if value is not None}]
+    message |= {name: value for name, value in known.items() if value is not None}
+    told = {**answer, **candidates[0]}
+    return [with_answer(message, API, told, *(name for name in told if name not in _ELSEWHERE))]
 
 
 def from_google(content: Message, before: Sequence[Message] = (), at: str = "") -> list[Message]:

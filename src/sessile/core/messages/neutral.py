@@ -193,9 +193,13 @@ def neutral(value: object, before: Sequence[Message] = ()) -> list[Message]:
     signs = [_shape(*pair) for pair in zip(values, places, strict=True)]
     apis = {sign for sign in signs if sign in ALIASES}
     usual = apis.pop() if len(apis) == 1 and _OURS not in signs else _ANY
+    roles = _USUAL_ROLES.get(usual, ())
     found: list[Message] = []
     known = list(before)
-    marked = [(usual if sign == _ANY else sign, item, at) for sign, item, at in zip(signs, values, places, strict=True)]
+    marked = [
+        (usual if sign == _ANY and item["role"] in roles else sign, item, at)
+        for sign, item, at in zip(signs, values, places, strict=True)
+    ]
     for sign, group in groupby(marked, lambda row: row[0]):
         for messages in _read(sign, [(item, at) for _, item, at in group], known):
             found += messages
@@ -204,6 +208,7 @@ def neutral(value: object, before: Sequence[Message] = ()) -> list[Message]:
 
 
 _ANY, _OURS = "any", "ours"
+_USUAL_ROLES = {api.API: api.ROLES for api in (anthropic, openai_chat, openai_responses)}  # with a role and a content
 _SHARED = ("user", "assistant", "system", "developer")  # roles of ours that other APIs have, too
 
 

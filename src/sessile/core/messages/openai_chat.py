@@ -38,6 +38,7 @@ from sessile.core.messages.request import (
     rest_of,
     sent_back,
     text_at,
+    with_answer,
     with_extra,
 )
 from sessile.core.usage import Usage, usage_of
@@ -124,8 +125,11 @@ def from_completion(completion: Message, at: str = "") -> list[Message]:
     if not isinstance(said, dict):
         raise refused(f"{where}choices[0].message", said, "use a message")
     (message,) = from_openai(said, f"{where}choices[0].message")
-    reason = choices[0].get("finish_reason")
-    return [message | answered(completion, "openai-completions", _STOPS.get(reason, reason), message)]
+    reason = str(choices[0].get("finish_reason") or "")
+    told = {**completion, **choices[0]}
+    members = ("finish_reason", "logprobs", "usage", "service_tier", "system_fingerprint", "created")
+    message |= answered(completion, "openai-completions", _STOPS.get(reason, reason) or None, message)
+    return [with_answer(message, API, told, *members)]
 
 
 def answered(answer: Message, api: str, stop: object, message: Message) -> Message:
@@ -134,10 +138,14 @@ def answered(answer: Message, api: str, stop: object, message: Message) -> Messa
     usage = usage_of(reported)
     if isinstance(reported, Mapping) and usage is not None:
         details = reported.get("prompt_tokens_details") or reported.get("input_tokens_details")
-        cached = usage_of({"cacheRead": details.get("cached_tokens")}) if isinstance(details, Mapping) else None
-        read = None if cached is None else cached.cache_read
-        fresh = usage.input if usage.input is None or read is None else max(usage.input - read, 0)
-        usage = Usage(fresh, usage.output, read, None, usage.total)
+        details = details if isinstance(details, Mapping) else {}
+        cached = (
+            usage_of({"cacheRead": details.get("cached_tokens"), "cacheWrite": details.get("cache_write_tokens")})
+            or Usage()
+        )
+        fresh = None if usage.input is None else usage.input - (cached.cache_read or 0) - (cached.cache_write or 0)
+        fresh = None if fresh is None else max(fresh, 0)
+        usage = Usage(fresh, usage.output, cached.cache_read, cached.cache_write, usage.total)
     calls = any(part.get("type") == "toolCall" for part in blocks_of(message.get("content")))
     known: Message = {
         "provider": "openai",
@@ -248,7 +256,7 @@ def _call(call: Any, at: str) -> Message:
         raise refused(f"{at}.type", kind, one_of(("function", "custom")))
     made, call_id = call[kind], text_at(call, "id", at)
     extra = rest_of(call, "type", "id", kind) or {}
-    named = {"type": "toolCall", "id": call_id, "name": text_at(made, "name", f"{at}.{kind}")}
+    named: Message = {"type": "toolCall", "id": call_id, "name": text_at(made, "name", f"{at}.{kind}")}
     if kind == "custom":
         named |= {"arguments": {"input": text_at(made, "input", f"{at}.custom")}, "custom": True}
         unknown = rest_of(made, "name", "input")
@@ -410,6 +418,8 @@ def _sent_answer(message: Message, notes: Notes) -> Message:
         elif kind == "text" and part.get("refusal") and extra_of(part, API).get("$form") != "part":
             answer["refusal"] = part.get("text")
         elif kind == "text" or (kind == "other" and others(part, API) is not None):
+            if calls and part.get("text"):
+                notes.add("moved", f"a text after a call is sent before it: {_TARGET} has calls at the end")
             said.append(part)
         elif (text := as_text(part, notes, f"an answer in {_TARGET}")) is not None:
             said.append(text_block(text))

@@ -39,6 +39,7 @@ from sessile.core.messages.request import (
     rest_of,
     sent_back,
     text_at,
+    with_answer,
     with_extra,
 )
 
@@ -87,7 +88,8 @@ def from_response(response: Message, at: str = "") -> list[Message]:
     error = response.get("error")
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         members["errorMessage"] = error["message"]
-    messages[last] = messages[last] | members
+    told = ("status", "incomplete_details", "usage", "service_tier", "created_at")
+    messages[last] = with_answer(messages[last] | members, API, response, *told)
     return messages
 
 
@@ -269,7 +271,7 @@ def to_responses(source: Source) -> Request:
 
 
 def _function(tool: Message) -> Message:
-    named = {name: tool[name] for name in ("name", "description") if name in tool}
+    named: Message = {name: tool[name] for name in ("name", "description") if name in tool}
     return {"type": "function", **named, "parameters": tool.get("parameters"), "strict": False}
 
 
@@ -341,7 +343,7 @@ def _add_text(items: list[Message], part: Message, extra: Message, back: Message
     if part.get("refusal"):
         said: Message = {"type": "refusal", "refusal": text, **back}
     else:
-        plain = {"annotations": []} if not extra else {}
+        plain: Message = {"annotations": []} if not extra else {}
         said = {"type": extra.get("$form", "output_text"), "text": text, **plain, **back}
     if "$part" in extra and items and items[-1].get("role") == "assistant" and isinstance(items[-1]["content"], list):
         items[-1]["content"].append(said)

@@ -9,6 +9,7 @@ back. Names that are not members of the API start with a dollar sign:
     $message     the members of that one message
     $item        the members of an object inside the API's form, such as the `function` of a call
     $arguments   the arguments of a call as they were written
+    $answer      what an answer tells about itself besides model, tokens and stop reason
 """
 
 from __future__ import annotations
@@ -120,19 +121,20 @@ def given(source: Source, api: str | None = None, *, in_place: bool = False) -> 
     for message, entry in zip(messages, sources, strict=True):
         if not is_prompt(message):
             started = started or message.get("role") != "developer"
-        elif _changes(message) or not (in_place or started or (api is not None and came_from(message, api))):
+        elif changes_prompt(message) or not (in_place or started or (api is not None and came_from(message, api))):
             prompts.append(message)
             continue
         talk.append((message, entry))
     return Given(*replayed(prompts), [message for message, _ in talk], [entry for _, entry in talk])
 
 
-def is_prompt(message: Message) -> bool:
+def is_prompt(message: Mapping[str, Any]) -> bool:
     """Return whether a message changes the system prompt or the tools, rather than being part of the conversation."""
     return message.get("role") == "system"
 
 
-def _changes(message: Message) -> bool:
+def changes_prompt(message: Message) -> bool:
+    """Return whether a message has named sections or tools, so that it belongs to the system prompt wherever it is."""
     return any(name in message for name in ("sections", "toolsAdded", "toolsRemoved"))
 
 
@@ -160,6 +162,22 @@ def replayed(messages: Iterable[Message]) -> tuple[list[str], list[Tool]]:
             tools.pop(name, None)
     whole = "\n\n".join(text for text in sections.values() if text)
     return [*texts, whole] if whole else texts, list(tools.values())
+
+
+def folded(messages: Iterable[Mapping[str, Any]]) -> Message | None:
+    """Return one system message that stands for several, for a compaction to carry; `None` if there is none."""
+    prompts = [dict(message) for message in messages if is_prompt(message)]
+    if len(prompts) < 2:
+        return prompts[0] if prompts else None
+    sections: dict[str, Any] = {}
+    for message in prompts:
+        named = message.get("sections")
+        sections |= named if isinstance(named, Mapping) else {}
+    bare = [{name: value for name, value in message.items() if name != "sections"} for message in prompts]
+    texts, tools = replayed(bare)
+    whole: Message = {"role": "system", "content": "\n\n".join(texts)}
+    whole["sections"] = {name: text for name, text in sections.items() if isinstance(text, str)}
+    return whole | {"toolsAdded": tools, "timestamp": prompts[-1].get("timestamp")}
 
 
 def conversation(messages: Sequence[Message], sources: Sequence[str | None], notes: Notes) -> Iterator[Message]:
@@ -203,6 +221,12 @@ def came_from(value: Message, api: str) -> bool:
 def with_extra(value: Message, api: str, members: Message | None) -> Message:
     """Return a message or part that keeps members for an API; `None` keeps nothing, not even where it came from."""
     return value if members is None else {**value, "extra": {api: members}}
+
+
+def with_answer(message: Message, api: str, answer: Message, *names: str) -> Message:
+    """Return a message that keeps some members of its answer, which no request has."""
+    found = {name: answer[name] for name in names if answer.get(name) not in (None, [], {})}
+    return with_extra(message, api, extra_of(message, api) | {"$answer": found}) if found else message
 
 
 def sent_back(value: Message, api: str) -> Message:
