@@ -128,11 +128,12 @@ RECORDS: dict[str, Record] = {
     "openclaw-2026.2.3-1": Record(
         "openclaw", _by_sevens, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}
     ),
+    "goose": Record("goose", _by_threes, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}),
     "claude-code": Record("claude", _by_threes),
     "codex": Record("codex", _by_threes),
 }
 
-FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1")
+FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1", "goose")
 """The records whose requests must all be equal or explained."""
 
 
@@ -182,9 +183,13 @@ class Judge:
         names = lambda path: sorted(item.name for item in Path(path).iterdir()) if Path(path).is_dir() else []  # noqa: E731
         sources = agent.sources(str(folder / "home"), {}, names)
         roots = [Path(source.sessions) for source in sources]
+        if agent.rendered:  # databases that were moved to other places
+            roots += sorted({path for path in (folder / "home").rglob("*.db") if path.is_file()} - {*roots})
         self.paths = sorted(
             str(path) for root in roots if root.is_dir() for path in root.rglob("*.jsonl*") if path.is_file()
         )
+        for root in roots:
+            self.paths += sorted(each.path for each in agent.stored(self._store.fs, str(root)) or ())
         self._open: dict[str, Session] = {}
 
     def session(self, path: str) -> Session:
@@ -204,7 +209,7 @@ class Judge:
             forked = bool(session.header.get("parentSession"))
             for entry in session.get_entries():
                 body = entry.body
-                message = body.get("message")
+                message = {**body, "role": "custom"} if body.get("type") == "custom_message" else body.get("message")
                 if isinstance(body.get("summary"), str):
                     summaries.append((Point(path, body.get("id"), forked), body["summary"]))
                 if not isinstance(message, dict):

@@ -281,6 +281,7 @@ AGENTS = Registry(
         Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
         Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
+        Later("goose", "sessile.agents.goose", "Goose", "{XDG_DATA_HOME}/goose", _DATA),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),
     ),
 )

@@ -144,24 +144,28 @@ def _worded(message: Message, dialect: Dialect | None) -> Message:
 def _shaped(messages: Iterable[Message], api: str, dialect: Dialect, receiver: Receiver) -> Iterable[Message]:
     for message in messages:
         content = message.get("content")
-        if (message.get("role") == "toolResult" and dialect.joined_results) or (
-            message.get("role") == "user" and dialect.joined_users and not receiver.images
-        ):
+        if message.get("role") == "toolResult" and dialect.joined_results:
+            message = message | {"content": _joined(content, dialect.result_joint if api == "openai" else "\n")}
+        elif message.get("role") == "user" and dialect.joined_users and not receiver.images:
             message = message | {"content": _joined(content)}
+        elif message.get("role") == "user" and dialect.user_joint is not None and api == "openai":
+            message = message | {"content": _joined(content, dialect.user_joint)}
         elif message.get("role") == "assistant":
             if api == "openai":
                 content = _one_text(content, dialect.joint)
             if dialect.prefix and api == "anthropic":
                 content = _prefixed_calls(content, dialect.prefix)
             message = message | {"content": content}
+        if message.get("isError") and not dialect.failures:
+            message = message | {"isError": False}
         yield message
 
 
-def _joined(content: Any) -> Any:
+def _joined(content: Any, joint: str = "\n") -> Any:
     """Return texts as one, unless there is anything else."""
     if not isinstance(content, list) or len(content) < 2 or any(block.get("type") != "text" for block in content):
         return content
-    return [text_block("\n".join(str(block.get("text", "")) for block in content))]
+    return [text_block(joint.join(str(block.get("text", "")) for block in content))]
 
 
 def _one_text(content: Any, joint: str) -> Any:
