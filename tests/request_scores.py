@@ -77,6 +77,7 @@ class Record(NamedTuple):
         asides: Requests that are not part of a conversation, such as those for a summary or a title: a name and a test.
         gaps: Which parts a gap of the request covers: the start of the gap's text, and a test of the part.
         same_ids: Whether the ids of calls must be equal; otherwise they count by the order in which they appear.
+        also: Another agent that reads sessions of the same program, in another form.
     """
 
     agent: str
@@ -84,6 +85,7 @@ class Record(NamedTuple):
     asides: Mapping[str, Callable[[Sent], bool]] = {}
     gaps: Mapping[str, Callable[[Item], bool]] = {}
     same_ids: bool = True
+    also: str | None = None
 
 
 def _by_sevens(usage: Mapping[str, Any]) -> int | None:
@@ -110,6 +112,15 @@ def _is(*kinds: str) -> Callable[[Item], bool]:
     return lambda item: item[0] in kinds
 
 
+def _is_flush(sent: Sent) -> bool:
+    return any(text.startswith("Pre-compaction memory flush.") for text in strings(sent.body["messages"]))
+
+
+def _starts(*starts: str) -> Callable[[Item], bool]:
+    """Texts that start so, after the time of a prompt."""
+    return lambda item: item[0] == "text" and re.sub(r"^\[[^]]* UTC\] ", "", item[1]).startswith(starts)
+
+
 def _is_reminder(item: Item) -> bool:
     return item[0] == "text" and _blank(item[1]).startswith(_blank("<system-reminder>"))
 
@@ -129,11 +140,29 @@ RECORDS: dict[str, Record] = {
         "openclaw", _by_sevens, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}
     ),
     "goose": Record("goose", _by_threes, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}),
+    "openclaw-2026.9.6": Record(
+        "openclaw-db",
+        _by_sevens,
+        {**_SUMMARY, "memory flush: not part of the conversation": _is_flush},
+        {
+            "system prompt": _is("system"),
+            "tools": _is("tool"),
+            "internal context": _starts("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"),
+        },
+        also="openclaw",
+    ),
     "claude-code": Record("claude", _by_threes),
     "codex": Record("codex", _by_threes),
 }
 
-FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1", "goose")
+FINISHED: tuple[str, ...] = (
+    "pi-0.87.1",
+    "pi-0.73.1",
+    "oh-my-pi-18.2.3",
+    "openclaw-2026.2.3-1",
+    "openclaw-2026.9.6",
+    "goose",
+)
 """The records whose requests must all be equal or explained."""
 
 
@@ -181,7 +210,13 @@ class Judge:
         assert agent is not None
         self._agent = agent
         names = lambda path: sorted(item.name for item in Path(path).iterdir()) if Path(path).is_dir() else []  # noqa: E731
-        sources = agent.sources(str(folder / "home"), {}, names)
+        also = None if self.record.also is None else AGENTS.get(self.record.also)
+        sources = [
+            source
+            for each in (agent, also)
+            if each is not None
+            for source in each.sources(str(folder / "home"), {}, names)
+        ]
         roots = [Path(source.sessions) for source in sources]
         if agent.rendered:  # databases that were moved to other places
             roots += sorted({path for path in (folder / "home").rglob("*.db") if path.is_file()} - {*roots})
@@ -238,7 +273,9 @@ class Judge:
             return self._compare(sent, point)
         # An answer that failed or was stopped tells no usage: the request was sent after an entry whose text it has.
         sequence = sent.body.get("messages") or sent.body.get("input") or sent.body["contents"]
-        last, whole = "\n".join(strings(sequence[-1])), "\n".join(strings(sequence))
+        turn = max((at for at, each in enumerate(sequence) if each.get("role") in ("assistant", "model")), default=-1)
+        turn = min(turn + 1, len(sequence) - 1)
+        last, whole = "\n".join(strings(sequence[turn:])), "\n".join(strings(sequence))
         candidates = [point for point, text in others if text and (text in last or _blank(text) in last)][-12:]
         candidates += [point for point, text in summaries if text in whole]
         found = [self._compare(sent, point) for point in candidates]
@@ -260,18 +297,20 @@ class Judge:
             return Verdict(sent.n, sent.step, "equal", point=where)
         missing, _ = differences(theirs, ours)
         prompt = "\n\n".join(item[1] for item in missing if item[0] == "system")
-        explained = {item: gap for item in missing if (gap := self._gap(item, prompt, request.gaps, sent.body))}
+        tools = "\n\n".join(text for item in missing if item[0] == "tool" for text in texts_of(item, sent.body))
+        whole = {"system": prompt, "tool": tools}  # a part of these that is stored somewhere is of no use
+        explained = {item: gap for item in missing if (gap := self._gap(item, whole, request.gaps, sent.body))}
         left = _without(theirs, explained, missing)
         if left != ours:
             return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
         return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(explained.values())), point=where)
 
-    def _gap(self, item: Item, prompt: str, named: Iterable[str], body: Body) -> str | None:
+    def _gap(self, item: Item, whole: Mapping[str, str], named: Iterable[str], body: Body) -> str | None:
         """Return the gap that explains a missing part: the request names it, and no file has its text."""
         for start, covers in self.record.gaps.items():
             if not covers(item) or not any(name.startswith(start) for name in named):
                 continue
-            texts = [prompt] if item[0] == "system" else texts_of(item, body)
+            texts = [whole[item[0]]] if item[0] in whole else texts_of(item, body)
             if not any(self.home.has(text) for text in texts):
                 return start
         return None
@@ -287,14 +326,19 @@ def texts_of(item: Item, body: Body) -> list[str]:
 
 def _without(theirs: list[Item], explained: Mapping[Item, str], missing: list[Item]) -> list[Item]:
     """Return the agent's parts without the explained ones, as often as they are missing."""
-    left = []
+    left: list[Item] = []
+    emptied = False
     gone = Counter(item for item in missing if item in explained)
     for item in theirs:
         if gone[item]:
             gone[item] -= 1
+            emptied = left and left[-1][0] == "message"
         else:
+            if emptied and item[0] == "message":
+                left.pop()  # a message of which nothing is left
+            emptied = False
             left.append(item)
-    return left
+    return left[:-1] if emptied else left
 
 
 # -- requests as a flat list of parts

@@ -254,6 +254,7 @@ class Registry:
 
 
 _DATA = (("XDG_DATA_HOME", ".local/share"),)
+_OPENCLAW = (("OPENCLAW_STATE_DIR", ".openclaw"),)
 _CONTINUE = (("CONTINUE_GLOBAL_DIR", ".continue"),)
 
 # What a reader of foreign data may raise: values of unexpected types, among others.
@@ -282,6 +283,7 @@ AGENTS = Registry(
         Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
         Later("goose", "sessile.agents.goose", "Goose", "{XDG_DATA_HOME}/goose", _DATA),
+        Later("openclaw-db", "sessile.agents.openclaw_db", "OpenClawDatabase", "{OPENCLAW_STATE_DIR}", _OPENCLAW),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),
     ),
 )

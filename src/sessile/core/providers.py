@@ -33,7 +33,7 @@ PNG, JPEG, GIF or WebP; nothing here decodes pixels.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -96,6 +96,7 @@ class Dialect(NamedTuple):
         branch: The words around the summary of a branch; `None` for those of pi.
         stopped: Whether answers that failed or were stopped are sent, as far as they have content.
         failures: Whether results of calls that failed are marked.
+        prepare: What the agent does to the messages of a context before anything else; `None` for one that is not sent.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Dialect(NamedTuple):
     branch: Words | None = None
     stopped: bool = True
     failures: bool = True
+    prepare: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any] | None]] | None = None
 
     def over(self, policy: Policy) -> Policy:
         """Return the policy of a provider as this agent follows it."""

@@ -67,7 +67,10 @@ def request_for(
     prompts = [*context.prompts, *filter(of_prompt, context.messages)]
     messages: list[Message] = []
     sources: list[str | None] = []
-    for message, source in zip(context.messages, context.sources, strict=True):
+    prepared = context.messages if dialect is None or dialect.prepare is None else dialect.prepare(context.messages)
+    for message, source in zip(prepared, context.sources, strict=True):
+        if message is None:
+            continue
         converted = [] if of_prompt(message) else convert_to_llm([_worded(message, dialect)])
         messages += converted
         sources += [source] * len(converted)

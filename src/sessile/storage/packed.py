@@ -56,9 +56,14 @@ def is_packed(path: str) -> bool:
     return path.endswith(LEGACY) or (path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path))
 
 
+def _is_plainly_packed(path: str) -> bool:
+    """Return whether a file is a packed session and nothing else, by its name; archives have more between the suffixes."""
+    return path.endswith((GZIP, JOURNAL + ZSTD)) and JOURNAL in posixpath.basename(path)
+
+
 def renderer_of(fs: Filesystem, path: str, formats: Formats) -> str | None:
     """Return the agent that renders the session at a path; `None` if its rows are in a file."""
-    if path.endswith((GZIP, ZSTD)):
+    if _is_plainly_packed(path):
         return None
     try:
         fd = fs.open(path, os.O_RDONLY)
@@ -77,7 +82,7 @@ def _renderer(fs: Filesystem, fd: int, path: str, formats: Formats) -> str | Non
 
 def open_rows(fs: Filesystem, path: str, formats: Formats) -> Rows:
     """Open the rows of a session for reading."""
-    if is_packed(path) and not path.endswith(LEGACY):
+    if _is_plainly_packed(path):
         return _filled(fs, path, lambda fd: _unpack(fs, path, fd, formats))
     try:
         fd = fs.open(path, os.O_RDONLY)
@@ -183,6 +188,19 @@ def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
     if unpacker is not None:
         yield unpacker.flush()
         raise _Damaged("it ends too early")
+
+
+def unzstd(data: bytes, most: int = 64 << 20) -> bytes:
+    """Return the content of zstd frames; raise `ValueError` if they are damaged, or have more than `most` bytes."""
+    found = bytearray()
+    try:
+        for chunk in _unzstd(iter((data,))):
+            found += chunk
+            if len(found) > most:
+                raise ValueError(f"it has more than {most} bytes")
+    except _Damaged as error:
+        raise ValueError(str(error)) from error
+    return bytes(found)
 
 
 def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
