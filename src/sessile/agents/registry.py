@@ -281,6 +281,7 @@ AGENTS = Registry(
     (
         Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
         Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
+        Later("crush", "sessile.agents.crush", "Crush", ".crush"),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
         Later("goose", "sessile.agents.goose", "Goose", "{XDG_DATA_HOME}/goose", _DATA),
         Later("openclaw-db", "sessile.agents.openclaw_db", "OpenClawDatabase", "{OPENCLAW_STATE_DIR}", _OPENCLAW),
