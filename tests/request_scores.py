@@ -332,7 +332,7 @@ def _without(theirs: list[Item], explained: Mapping[Item, str], missing: list[It
     for item in theirs:
         if gone[item]:
             gone[item] -= 1
-            emptied = left and left[-1][0] == "message"
+            emptied = bool(left) and left[-1][0] == "message"
         else:
             if emptied and item[0] == "message":
                 left.pop()  # a message of which nothing is left

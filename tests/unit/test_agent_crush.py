@@ -59,11 +59,11 @@ def project(tmp_path: Path) -> Path:
     for number, (message, role, parts) in enumerate(TALK):
         model = ("claude-sonnet", "anthropic") if role == "assistant" else (None, None)
         times = (START + number, START + number, None)
-        values = (message, "s1", role, json.dumps(parts), *model, int(message == "m5"), *times)
-        database.execute("INSERT INTO messages VALUES (?,?,?,?,?,?,?,?,?,?)", values)
+        row = (message, "s1", role, json.dumps(parts), *model, int(message == "m5"), *times)
+        database.execute("INSERT INTO messages VALUES (?,?,?,?,?,?,?,?,?,?)", row)
     task = json.dumps([part("text", text="count the files")])
-    values = ("n1", "m2$$call_1", "user", task, None, None, 0, START, START, None)
-    database.execute("INSERT INTO messages VALUES (?,?,?,?,?,?,?,?,?,?)", values)
+    child = ("n1", "m2$$call_1", "user", task, None, None, 0, START, START, None)
+    database.execute("INSERT INTO messages VALUES (?,?,?,?,?,?,?,?,?,?)", child)
     database.close()
     return folder.parent
 

@@ -152,8 +152,10 @@ def _archived_rows(rows: Sequence[tuple[Any, ...]], newest: bool) -> Iterable[tu
 
 def _listed(database: Database) -> tuple[dict[str, Json], dict[str, Json]]:
     """Return the nodes by key and the windows by session id."""
-    nodes = {str(row["session_key"]): row for row in database.records("SELECT * FROM session_nodes")}
-    windows = {str(row["session_id"]): row for row in database.records("SELECT * FROM session_windows")}
+    nodes: dict[str, Json] = {str(row["session_key"]): row for row in database.records("SELECT * FROM session_nodes")}
+    windows: dict[str, Json] = {
+        str(row["session_id"]): row for row in database.records("SELECT * FROM session_windows")
+    }
     return nodes, windows
 
 
