@@ -26,7 +26,7 @@ MEASURED = ROOT / ".cache" / "figures"
 MOST = 4  # maximum number of tests named in a row
 
 _PROMISE = re.compile(r"^\| (P\d+) \| ([^|]*) \|.*\|$", re.M)
-_MISSION = re.compile(r"^\| ([XCMYB]\d+) \| (\w+) \|[^|]*\| ([^|]*) \|$", re.M)
+_MISSION = re.compile(r"^\| ([XCMYBN]\d+) \| (\w+) \|[^|]*\| ([^|]*) \|$", re.M)
 
 
 def marks(kind: str) -> dict[str, set[str]]:

@@ -73,6 +73,13 @@ def _session_of_store(
     return _named(call, method)
 
 
+def _fetched(entry: Entry | None) -> Entry | None:
+    """Return an entry that needs no file any more."""
+    if entry is not None:
+        _ = entry.body
+    return entry
+
+
 def _named(call: C, method: Callable[..., Any]) -> C:
     call.__name__, call.__doc__ = method.__name__, method.__doc__
     return call
@@ -80,6 +87,9 @@ def _named(call: C, method: Callable[..., Any]) -> C:
 
 class AsyncSession:
     """A session whose methods are awaited: all methods of `Session`, with the same arguments.
+
+    Images and long texts that are in blobs come with the entries of `iter_entries` and `get_entry`. Entries in lists and trees
+    fetch them when they are first used, which reads files: use `get_full_entry` for those that have any.
 
     Args:
         session: The session.
@@ -101,8 +111,12 @@ class AsyncSession:
     async def iter_entries(self) -> AsyncIterator[Entry]:
         """Yield all entries of all branches, in file order. Leaf markers are left out."""
         entries = self.sync.iter_entries()
-        while (entry := await self._worker.run(lambda: next(entries, None))) is not None:
+        while (entry := await self._worker.run(lambda: _fetched(next(entries, None)))) is not None:
             yield entry
+
+    async def get_entry(self, entry_id: str) -> Entry | None:
+        """Return the entry with this id, or `None`. If two entries have the same id, the later one counts."""
+        return await self._worker.run(lambda: _fetched(self.sync.get_entry(entry_id)))
 
     append_message = _of_session(Session.append_message)
     append_messages = _of_session(Session.append_messages)
@@ -124,7 +138,6 @@ class AsyncSession:
     follow = _of_session(Session.follow)
     branch_with_summary = _of_session(Session.branch_with_summary)
     get_entries = _of_session(Session.get_entries)
-    get_entry = _of_session(Session.get_entry)
     get_full_entry = _of_session(Session.get_full_entry)
     get_branch = _of_session(Session.get_branch)
     get_children = _of_session(Session.get_children)

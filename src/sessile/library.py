@@ -48,7 +48,7 @@ from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import Listing, SessionRow
 from sessile.storage.filters import EVERYTHING, Filter
 from sessile.storage.formats import Formats
-from sessile.storage.layout import JOURNAL, Source, artifacts_of, stem_of
+from sessile.storage.layout import JOURNAL, Source, artifacts_of, is_segment, stem_of
 from sessile.store import Store
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from sessile.storage.walk import Mark
 
 LIST_TIMEOUT = 5.0  # seconds; a listing without all counts is still useful
+INSIDE_TIMEOUT = 0.2  # seconds to count sessions inside of databases, for a listing
 SEARCH_TIMEOUT = 30.0  # seconds; indexing a year of sessions takes about as long
 _MOST_CANDIDATES = 20  # that an error about an ambiguous name lists
 _LIST_HINT = "run `sessile ls` to list the sessions"
@@ -173,6 +174,7 @@ class Library:
         *,
         progress: OnProgress | None = None,
         deadline: float | None = None,
+        inside: float | None = None,
     ) -> CaughtUp:
         """Compare the catalog with the files, and read what has changed.
 
@@ -183,6 +185,7 @@ class Library:
                 "count" reads every line; "index" also indexes the words for `search`.
             progress: Called while files are read.
             deadline: When to stop counting and indexing, as a value of `time.monotonic()`. Every file is looked at anyway.
+            inside: Seconds for counting sessions that are inside of databases. A listing knows most of them without that.
 
         Returns:
             How many files there are, and how many are not counted or indexed yet.
@@ -196,17 +199,21 @@ class Library:
         }
         owners = {source.sessions: source.agent for source in self.sources}
         return self._catalog.catch_up(
-            places, depth=depth, progress=progress, deadline=deadline, copies=copies, owners=owners
+            places, depth=depth, progress=progress, deadline=deadline, copies=copies, owners=owners, inside=inside
         )
 
     def _prepare(
-        self, depth: Depth, timeout: float | None = None, progress: OnProgress | None = None
+        self,
+        depth: Depth,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+        inside: float | None = None,
     ) -> CaughtUp | None:
         """Catch up before a question, unless the caller does it."""
         if not self._auto_catch_up:
             return None
         deadline = None if timeout is None else time.monotonic() + timeout
-        return self.catch_up(depth, progress=progress, deadline=deadline)
+        return self.catch_up(depth, progress=progress, deadline=deadline, inside=inside)
 
     # -- listing
 
@@ -230,7 +237,8 @@ class Library:
         Raises:
             InvalidQuery: The filter has an unknown value or a time without a time zone.
         """
-        caught_up = self._prepare("count", timeout, progress)
+        inside = None if timeout is None or wanted.needs_counts else INSIDE_TIMEOUT
+        caught_up = self._prepare("count", timeout, progress, inside)
         listing = self._catalog.list(wanted)
         if caught_up is None or not caught_up.uncounted:
             return listing
@@ -375,6 +383,9 @@ class Library:
             rows = [row for row in rows if self.store.layout.owns(row.path)] or rows
             rows = [row for row in rows if not self.store.layout.keeps(row.path)] or rows
             rows = [row for row in rows if not row.draft] or rows
+            if len(rows) > 1:  # the last file of a session whose agent starts a new one after a rewind
+                shown = self._catalog.list(Filter(id_prefix=name, hide=("unreadable", "imported"))).rows
+                rows = [row for row in rows if row.number in {each.number for each in shown}] or rows
         return rows
 
     def _by_title(self, name: str) -> Sequence[SessionRow]:
@@ -439,6 +450,7 @@ class Library:
             everywhere = self._catalog.search(text, fields=indexed, limit=1, directly=False).matches
             excluded = sum(everywhere.get(field, 0) - results.matches.get(field, 0) for field in indexed)
             results = results._replace(excluded=max(0, excluded))
+        results = _once(results)
         if not (results.pending or (scan and self._must_scan(results, fields, limit, count))):
             return results
         rows = self._catalog.list(Filter(hide=()) if wanted is None else wanted).rows
@@ -449,7 +461,7 @@ class Library:
             return results
         beyond = self._catalog.list(Filter(hide=())).rows if numbers is not None and not results.hits else []
         others = [row for row in beyond if row.number not in (numbers or ())]
-        return self.scan_rest(
+        found = self.scan_rest(
             results,
             text,
             rows,
@@ -460,6 +472,7 @@ class Library:
             timeout=timeout,
             progress=progress,
         )
+        return _once(found)
 
     @staticmethod
     def _must_scan(results: Results, fields: Sequence[Field] | None, limit: int, count: bool) -> bool:
@@ -604,11 +617,13 @@ def _search() -> ModuleType:
 def find_entry(session: SessionView, name: str) -> str:
     """Return the id of the entry whose id starts with `name`.
 
+    A row that another agent wrote beside the conversation, such as the record of a request, has to be named in full.
+
     Raises:
         Ambiguous: Several ids start with it.
         EntryNotFound: No id does.
     """
-    if session.get_entry(name) is not None:
+    if session.get_entry(name) is not None or (name.startswith("@") and any(True for _ in session.walk_up(name))):
         return name
     ids = dict.fromkeys(entry.id for entry in session.iter_entries() if entry.id.startswith(name))
     if not ids:
@@ -707,6 +722,23 @@ class SubAgent(NamedTuple):
     worktree_path: str | None
     messages: int | None
     problem: str | None
+
+
+def _once(results: Results) -> Results:
+    """Return the hits without those in an earlier file of a session that goes on in a later one, which has its rows too."""
+    later = {hit.session_id for hit in results.hits if is_segment(hit.path)}
+    if not later:
+        return results
+    last: dict[tuple[str, str | None, str], str] = {}
+    for hit in results.hits:
+        key = (hit.session_id, hit.entry_id, hit.field)
+        last[key] = max(last.get(key, ""), hit.path, key=posixpath.basename)
+    hits = [
+        hit
+        for hit in results.hits
+        if hit.session_id not in later or hit.path == last[hit.session_id, hit.entry_id, hit.field]
+    ]
+    return results._replace(hits=hits)
 
 
 def agent_files(store: Store, path: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from sessile.agents.registry import AGENTS
 from sessile.core.context import SessionContext
 from sessile.core.hygiene import Receiver
 from sessile.core.kinds import BOUNDARY, CHAIN, MESSAGE, STATE
-from sessile.core.sending import APIS, last_api, receiver_of, request_for
+from sessile.core.sending import APIS, gaps_of, last_api, receiver_of, request_for
 from sessile.errors import Invalid
 from sessile.storage.base import NATIVE, Filesystem
 from sessile.storage.layout import Source
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sessile.session import SessionView
 
 DEFAULT_API = "anthropic"
+
+__all__ = ["agent_named", "agent_of", "context_for", "gaps_of", "next_request", "whole_context"]
 
 
 def agent_of(session: SessionView, sources: Iterable[Source] = ()) -> Agent | None:
@@ -119,6 +121,9 @@ def next_request(
         resize: Makes large images smaller.
         fs: Where the agent's settings are read; `None` to do without them.
     """
+    told = None if agent is None or bridge else _told(session, at, agent, api)
+    if told is not None:
+        return told
     context = context_for(session, agent, at, bridge=bridge)
     api = last_api(context.messages) or DEFAULT_API if api is None else api
     if api not in APIS:
@@ -129,6 +134,14 @@ def next_request(
         receiver = receiver if fs is None else _described(fs, session.path, agent, receiver)
         resize = None  # agents make images smaller before they store them
     return api, request_for(context, api, dialect, receiver=receiver, resize=resize)
+
+
+def _told(session: SessionView, at: str | None, agent: Agent, api: str | None) -> tuple[str, Request] | None:
+    """Return the request as the agent's own files tell it, if it is the agent of the session."""
+    reader, entry_id = session._foreign_reader(), at or session.leaf_id
+    if reader is None or reader.agent is not agent or entry_id is None:
+        return None
+    return agent.request(reader, entry_id, api)
 
 
 def _described(fs: Filesystem, path: str, agent: Agent, receiver: Receiver) -> Receiver:

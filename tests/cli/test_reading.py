@@ -144,7 +144,7 @@ def test_context_is_what_the_model_saw_at_any_entry(sessile: Command, demo: Path
 def test_context_as_a_provider_takes_it(sessile: Command, demo: Path) -> None:
     """Anthropic and OpenAI formats are supported."""
     for wire in ("anthropic", "openai"):
-        messages = sessile("context", WEBHOOK, "--as", wire).json["messages"]
+        messages = sessile("context", WEBHOOK, "--provider", wire).json["messages"]
         assert messages and all("role" in message for message in messages)
 
 

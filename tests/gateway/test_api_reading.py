@@ -76,6 +76,21 @@ async def test_a_page_of_history_has_so_many_bytes(tmp_path: Path, monkeypatch: 
         assert len(page["entries"]) == 3 and page["entries"][-1]["id"] == ids[0]
 
 
+async def test_a_history_has_images_unless_they_are_larger_than_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client gets the image itself, or its reference."""
+    monkeypatch.setattr(conversations, "MAX_BYTES", 6_000)
+    async with http(tmp_path) as gate:
+        await gate.say("hi")
+        images = [{"type": "image", "data": "QUJD" * count, "mimeType": "image/png"} for count in (500, 2_000)]
+        append(gate, *({"role": "user", "content": [image]} for image in images))
+        entries = (await gate.get("/v1/session/history", key="main"))["entries"]
+        small, big = (entry["message"]["content"][0] for entry in entries[-2:])
+        assert small == images[0]
+        assert big["data"].startswith("blob:sha256:")
+
+
 async def test_what_there_is_no_history_of_is_told(tmp_path: Path) -> None:
     """History and context return 404 for an unknown key, session or entry, and 400 for an invalid query."""
     async with http(tmp_path) as gate:

@@ -252,6 +252,7 @@ def test_a_fork_has_keys_of_its_own(tmp_path: Path) -> None:
 # Every method that appends one entry, with its arguments; "base" is the first entry of the session.
 APPENDS: list[tuple[str, tuple[Any, ...]]] = [
     ("append_message", (user("again"),)),
+    ("append_entry", ({"type": "bookmark", "line": 3},)),
     ("append_thinking_level_change", ("high",)),
     ("append_model_change", ("anthropic/claude",)),
     ("append_compaction", ("summary", None, 1000)),
@@ -269,7 +270,7 @@ APPENDS: list[tuple[str, tuple[Any, ...]]] = [
 def test_every_append_method_is_covered() -> None:
     """Every `append_*` method is in the table of these tests."""
     methods = {name for name in dir(Session) if name.startswith("append_")}
-    assert methods == {name for name, _ in APPENDS} | {"append_many"}
+    assert methods == {name for name, _ in APPENDS} | {"append_many", "append_messages"}
 
 
 @pytest.mark.parametrize(("name", "arguments"), APPENDS, ids=[name for name, _ in APPENDS])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -216,7 +217,7 @@ def test_what_is_no_media_or_has_its_place_in_the_line_stays(blobs: Blobs, entry
     assert blobs.stored == {}
 
 
-SHAPES = {
+SHAPES: dict[str, Callable[[str], Json]] = {
     "Anthropic": lambda data: {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}},
     "Anthropic document": lambda data: {
         "type": "document",

@@ -117,7 +117,7 @@ def test_images_become_blobs_at_every_place_and_come_back_at_every_place(session
     nested = {"role": "toolResult", "content": [], "details": {"content": [image()], "image_url": URL}}
     session.append_message(nested)
     url = {"role": "user", "content": [{"type": "input_image", "image_url": URL}]}
-    session.append_message(url)
+    session.append_many([{"type": "message", "message": url}])
     custom = session.append_custom_entry("x", {"content": [image()], "image_url": URL}).id
     text = Path(session.path).read_text()
     assert PNG not in text

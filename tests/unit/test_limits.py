@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from figures import measured
-from sessile import Session
+from sessile import Session, Store
 from sessile.config import Config, load_config
 from sessile.core import large, lines
 from sessile.core.codec import MAX_DEPTH, encode
@@ -18,6 +18,7 @@ from sessile.core.ids import check_session_id
 from sessile.core.lines import Finding, Line, Scanner
 from sessile.errors import InvalidConfig, InvalidId, TooLarge
 from sessile.session import MAX_LINE
+from sessile.storage.memory import MemoryFilesystem
 
 pytestmark = pytest.mark.promise("P26")
 
@@ -107,7 +108,7 @@ def line_of(size: int) -> dict[str, Any]:
 
 def test_a_line_is_bounded() -> None:
     """A line one byte above the limit is refused, and nothing is written."""
-    session = Session.in_memory()
+    session = Store("/root", fs=MemoryFilesystem()).create("/work", publish=True)
     for size in (MAX_LINE - 1, MAX_LINE):
         session.append_many([line_of(size)], expected_leaf="root")
     with pytest.raises(TooLarge, match=str(MAX_LINE)):
@@ -150,14 +151,14 @@ def test_a_session_id_is_bounded(length: int, fits: bool) -> None:
 
 @pytest.mark.parametrize("by", [-1, 0, 1])
 def test_a_string_over_the_limit_leaves_the_line_and_is_kept(by: int) -> None:
-    """The line has only the start of the string; the full text can be restored."""
-    session = Session.in_memory()
+    """The line has only the start of the string; the entry has all of it."""
+    session = Store("/root", fs=MemoryFilesystem()).create("/work", publish=True)
     text = "x" * (large.MAX_STRING + by)
     receipt = session.append_message({"role": "user", "content": text})
     entry = session.get_entry(receipt.id)
     assert entry is not None
-    assert (entry["message"]["content"] == text) == (by <= 0)
-    assert session.get_full_entry(receipt.id)["message"]["content"] == text
+    assert (entry.stored["message"]["content"] == text) == (by <= 0)
+    assert entry["message"]["content"] == text
 
 
 @pytest.mark.parametrize("by", [-1, 0, 1])

@@ -19,8 +19,10 @@ from sessile.agents.base import (
 )
 from sessile.core.kinds import LEAF_MARKER, MARKER
 from sessile.core.lines import Finding, Head, Line, MessageHead, Scanner
+from sessile.storage.atomic import read_all
 from sessile.storage.formats import Stored, Told
 from sessile.storage.layout import Source
+from sessile.storage.walk import mark_of
 
 __all__ = [
     "Agent",
@@ -43,6 +45,8 @@ __all__ = [
     "Stored",
     "Told",
     "Translator",
+    "mark_of",
     "placed",
+    "read_all",
     "row_of",
 ]

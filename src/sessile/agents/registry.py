@@ -223,6 +223,13 @@ class Registry:
                 return rows
         raise ValueError(f"no agent has files that end in {suffix}")
 
+    def join(self, fs: Filesystem, path: str) -> Iterator[bytes | Finding]:
+        """Yield the rows of all files of a session up to this one, and what is wrong with them."""
+        for agent in self:
+            if (rows := agent.join(fs, path)) is not None:
+                return rows
+        raise ValueError(f"no agent continues sessions in files such as {path}")
+
     def titles(self, data: bytes) -> Mapping[str, Told]:
         """Return the titles and projects in an agent's own list of sessions."""
         for agent in self._loaded:

@@ -18,6 +18,7 @@ from sessile.cli.output import Cell, Column, money, size_of
 from sessile.core.text import utc_datetime
 from sessile.core.usage import amount
 from sessile.errors import Invalid, NotFound
+from sessile.library import INSIDE_TIMEOUT
 from sessile.render.styled import Style
 from sessile.render.wording import many
 from sessile.storage.catalog_rows import SessionRow
@@ -123,11 +124,16 @@ def _places_of(app: App, agent: str) -> list[str]:
     return places
 
 
-def catch_up(app: App) -> None:
-    """Read and count what has changed, all of it: a list that is half read would have to be asked for again."""
+def catch_up(app: App, *, everything: bool = True) -> int:
+    """Read and count what has changed: a list that is half read would have to be asked for again.
+
+    Without `everything`, sessions inside of databases are only counted for a moment, because they may be many gigabytes, and
+    their databases tell the rest. Return how many are not counted.
+    """
     with app.out.progress("Reading sessions") as progress:
-        app.library.catch_up("count", progress=progress)
+        done = app.library.catch_up("count", progress=progress, inside=None if everything else INSIDE_TIMEOUT)
     app.say_notices()
+    return done.uncounted
 
 
 # -- ls
@@ -167,7 +173,7 @@ def ls_verb(
     """List sessions, newest first. WORDS must occur in the title or the first prompt."""
     names = _names(columns, long, sort if app.out.is_terminal else None)
     wanted = chosen(app, words=words, **options)._replace(sort=sort)
-    catch_up(app)
+    uncounted = catch_up(app, everything=long or tree or columns is not None or wanted.needs_counts)
     if limit is None:
         limit = _TERMINAL_LIMIT if app.out.is_terminal and not app.json else 0
     if tree:
@@ -187,6 +193,10 @@ def ls_verb(
         app.out.table([_COLUMNS[name] for name in names], cells, header=header)
         if more and rows:
             app.out.note(f"… {more:,} more. Show: -n 0")
+        if uncounted:
+            app.out.note(
+                f"… {many(uncounted, 'session', 'sessions')} in databases not counted yet. Count: {app.command} ls -l"
+            )
         if listing.unjudged:
             app.out.note(f"… {listing.unjudged:,} could not be filtered: not counted yet")
         if rows:
@@ -339,7 +349,7 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
         "messages": None if counts is None else str(counts.messages),
         "branches": None if counts is None else str(counts.branches),
         "tokens": None if counts is None or counts.total_tokens is None else amount(counts.total_tokens),
-        "cost": None if counts is None else money(counts.cost),
+        "cost": None if counts is None else money(counts.cost) + ("+" if counts.cost and counts.unpriced else ""),
         "model": None if counts is None else ", ".join(sorted(counts.models, key=lambda m: -counts.models[m])[:2]),
     }
     text = texts[name]

@@ -79,9 +79,9 @@ class Entry(Mapping[str, Any]):
         What a missing blob contains stays as it is in the line, and becomes a finding of the session.
         """
         if self._body is None:
-            stored = self.stored
-            restore = self._restore if may_hold_refs(self.raw) else None
-            self._body = stored if restore is None else restore(stored, True)
+            stored, restore = self.stored, self._restore
+            if self._body is None:  # the line is not the whole entry
+                self._body = stored if restore is None else restore(stored, True)
         return self._body
 
     @property
@@ -89,6 +89,8 @@ class Entry(Mapping[str, Any]):
         """The decoded line: images are references to blobs, and long texts are cut. It is shared: do not change it."""
         if self._stored is None:
             self._stored = decode(self.raw)
+            if self._body is None and (self._restore is None or not may_hold_refs(self.raw)):
+                self._body = self._stored
         return self._stored
 
     @property
@@ -114,7 +116,10 @@ class Entry(Mapping[str, Any]):
         return self.stored if self._body is None else self._body
 
     def __getitem__(self, name: str) -> Any:
-        return self._known()[name] if name in BASE else self.body[name]
+        body = self._body
+        if body is None:
+            body = self.stored if name in BASE else self.body
+        return body[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.body)

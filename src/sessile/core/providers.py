@@ -3,7 +3,9 @@
 A policy is chosen by provider, API and model:
 
     sanitize    `full` removes blank texts; `images` only empty ones. Both check images.
-    tool_ids    `none`, `strict` (letters and digits, at most 40) or `strict9` (exactly nine of them)
+    tool_ids    `none`, `strict` (letters and digits, at most 40), `strict9` (exactly nine of them) or `safe` (as `strict`,
+                with `_` and `-`, which every API but Mistral's accepts); `paired` is `safe` and also allows the two ids that
+                the pi family stores for a call of OpenAI's Responses API, with `|` between them
     synthetic   the text of the result that is added for a call without one
     signatures  whose signatures and sealed thinking the API accepts: `claude`, `gemini`, `openai` or `none`
     results     whether a successful tool result may contain images; otherwise they follow in a user message
@@ -38,7 +40,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 Sanitize = Literal["full", "images"]
-ToolIds = Literal["none", "strict", "strict9"]
+ToolIds = Literal["none", "strict", "strict9", "safe", "paired"]
 Signatures = Literal["claude", "gemini", "openai", "none"]
 Thoughts = Literal["dropped", "text", "tagged", "reasoning"]
 
@@ -76,7 +78,7 @@ class Dialect(NamedTuple):
         tool_ids: The form of the ids of calls, as in `Policy`.
         missing: The text of the result that is added for a call without one.
         bootstrap: Whether a user message is added before a conversation that starts with the model.
-        merge_users: Whether consecutive user messages are merged.
+        merge_users: Whether consecutive user messages are merged; `None` where the provider requires it.
         merge_assistants: Whether consecutive answers are merged.
         silent: Whether answers that were not delivered (NO_REPLY) are sent.
         thoughts: What becomes of thoughts of other models: dropped, a text, a text in `<thinking>`, or reasoning in OpenAI's
@@ -95,7 +97,10 @@ class Dialect(NamedTuple):
         compaction: The words around the summary of a compaction; `None` for those of pi.
         branch: The words around the summary of a branch; `None` for those of pi.
         stopped: Whether answers that failed or were stopped are sent, as far as they have content.
-        failures: Whether results of calls that failed are marked.
+        failures: Whether a result says that its call failed.
+        empty: Whether answers without content are sent, unless they failed.
+        replay: Makes the request from an API, messages and the entries that they come from, for an agent that sends again what
+            it has stored; it returns `None` for messages of others.
         prepare: What the agent does to the messages of a context before anything else; `None` for one that is not sent.
     """
 
@@ -104,7 +109,7 @@ class Dialect(NamedTuple):
     tool_ids: ToolIds = "none"
     missing: str = MISSING
     bootstrap: bool = False
-    merge_users: bool = False
+    merge_users: bool | None = False
     merge_assistants: bool = False
     silent: bool = True
     thoughts: Thoughts = "dropped"
@@ -123,6 +128,8 @@ class Dialect(NamedTuple):
     branch: Words | None = None
     stopped: bool = True
     failures: bool = True
+    empty: bool = False
+    replay: Callable[[str, Sequence[Any], Sequence[str | None]], Any] | None = None
     prepare: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any] | None]] | None = None
 
     def over(self, policy: Policy) -> Policy:
@@ -131,7 +138,7 @@ class Dialect(NamedTuple):
             tool_ids=policy.tool_ids if policy.tool_ids == "strict9" else self.tool_ids,
             synthetic=self.missing,
             bootstrap=self.bootstrap,
-            merge_users=self.merge_users,
+            merge_users=policy.merge_users if self.merge_users is None else self.merge_users,
             merge_assistants=self.merge_assistants,
         )
 

@@ -145,13 +145,15 @@ class Catalog:
         deadline: float | None = None,
         copies: Mapping[str, Sequence[str]] | None = None,
         owners: Mapping[str, str] | None = None,
+        inside: float | None = None,
     ) -> CaughtUp:
         """Compare the rows below these folders with the files, and read what changed.
 
         It may be interrupted at any time and continues there the next time. `depth` is how much to read: "look", "count" or
         "index". `deadline`, a time of `time.monotonic`, ends counting and indexing; every file is looked at. `copies` are
         folders with copies, and the folders of their originals: a copy has a row if its original is gone or smaller.
-        `owners` are the agents of folders, of which some list their sessions themselves.
+        `owners` are the agents of folders, of which some list their sessions themselves. `inside` are the
+        seconds for counting sessions inside of databases, of which a listing knows most without reading them.
         """
         self._copied, self._owners = dict(copies or {}), owners or {}
         self._places, self._depth = (*places, *self._copied), depth
@@ -159,7 +161,7 @@ class Catalog:
         self._unread_folders.clear()
         found = find(self._fs, places, self._owners, self._formats, self._unread_folders)
         self._add_copies(found)
-        return self._retried(lambda: self._catch_up(found, depth, progress, deadline))
+        return self._retried(lambda: self._catch_up(found, depth, progress, deadline, inside))
 
     def _add_copies(self, found: Found) -> None:
         """Add the copies whose original is gone or smaller. Remember the others, which need no row."""
@@ -184,6 +186,7 @@ class Catalog:
         depth: Depth,
         progress: Callable[[Progress], None] | None,
         deadline: float | None,
+        inside: float | None,
     ) -> CaughtUp:
         database = self._file.database()
         known = known_files(database)
@@ -196,7 +199,7 @@ class Catalog:
                     changed, gone = self._news(found, known)
                 again = withdrawn(self._fs, ours, self._places, self._formats)
                 changed = [*changed, *(path for path in again if path in found.marks and path not in changed)]
-                work = catch_up.Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline)
+                work = catch_up.Reconciler(self._fs, self._formats, ours, self._file.keeps, progress, deadline, inside)
                 try:
                     work.look(found, known, changed, gone)
                     take_over(self._fs, ours, self._places, self._formats)

@@ -32,6 +32,7 @@ index is rebuilt.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import sqlite3
 import time
@@ -51,8 +52,8 @@ from sessile.storage.catalog_rows import COUNTS, Known, counts_as_columns
 from sessile.storage.filters import storable, within
 from sessile.storage.formats import EntryReader, Formats
 from sessile.storage.head import Glance, Record, decoded, glance
-from sessile.storage.packed import Rows, is_packed, open_rows, renderer_of
-from sessile.storage.walk import Found, Mark, mark_of, settled
+from sessile.storage.packed import Rows, is_packed, open_rows
+from sessile.storage.walk import Found, Look, Mark, mark_of, settled
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -62,9 +63,6 @@ Depth = Literal["look", "count", "index"]
 _LOOKS = 64  # files to look at before their rows are written
 _BATCH = 0.25  # seconds of one transaction
 _GROUP = 16 << 20  # bytes of journals whose words are written together
-_INSIDE = (
-    0.4  # seconds that a listing counts sessions inside of databases, of which it knows the rest without reading them
-)
 
 _FILE = ("path", "size", "mtime_ns", "inode", "device", "ctime_ns", "sub_agent")
 _COLUMNS = ("number", *_FILE, "format", "problem", *Glance.__struct_fields__)
@@ -129,6 +127,7 @@ class Reconciler:
         keeps: bool,
         progress: Callable[[Progress], None] | None,
         deadline: float | None,
+        inside: float | None = None,
     ) -> None:
         self._fs = fs
         self._formats = formats
@@ -136,6 +135,7 @@ class Reconciler:
         self._keeps = keeps  # if not, the full-text index belongs to another process
         self._progress = progress
         self._deadline = deadline
+        self._inside = inside  # seconds for counting sessions inside of databases
         self._done = self._total = 0
         self._doing: Depth = "look"
         self._batch_began = 0.0
@@ -187,7 +187,7 @@ class Reconciler:
         for start in range(0, len(changed), _LOOKS):
             for path in changed[start : start + _LOOKS]:
                 if (look := found.looks.get(path)) is not None:
-                    self._look_into(path, found.marks[path], path in found.sub_agents, known.get(path), look)
+                    self._look_into(path, found.marks[path], path in found.sub_agents, known.get(path), *look)
                 else:
                     self._look_at(path, found.marks[path], path in found.sub_agents, known.get(path))
             self._insert()
@@ -196,16 +196,14 @@ class Reconciler:
                 self._next_batch()
         self._end()
 
-    def _look_into(
-        self, path: str, mark: Mark, sub_agent: bool, old: Known | None, look: Callable[[], Glance | None]
-    ) -> None:
+    def _look_into(self, path: str, mark: Mark, sub_agent: bool, old: Known | None, name: str, look: Look) -> None:
         """Take what an agent says of a session that it lists itself. The session is not read."""
         try:
-            name, seen = renderer_of(self._fs, path, self._formats), look()
+            seen = look()
         except OSError as error:
             self._put(_unread(path, mark, sub_agent, error), old)
             return
-        values = _NO_SESSION if name is None or seen is None else (name, "", *astuple(seen))
+        values = _NO_SESSION if seen is None else (name, "", *astuple(seen))
         self._put((_stored(path), *mark, int(sub_agent), *values), old)
 
     def _look_at(self, path: str, mark: Mark, sub_agent: bool, old: Known | None) -> None:
@@ -302,15 +300,13 @@ class Reconciler:
         rows = [Reading(*row) for row in self._db.execute(waiting, values)]
         rows.sort(key=lambda row: row.is_inside)  # files first
         self._begin(depth, sum(row.left(index) for row in rows))
-        inside_until = None
+        inside_until = math.inf if index or self._inside is None else time.monotonic() + self._inside
         for group in _groups(rows, index):
             for row in group:
                 begun, share = self._done, row.left(index)
                 inside = row.is_inside
-                if inside and self._deadline is not None and not index:
-                    inside_until = inside_until or time.monotonic() + _INSIDE
-                    if time.monotonic() > inside_until:
-                        continue
+                if inside and time.monotonic() > inside_until:
+                    continue
                 try:
                     fd, row.size, *_ = self._rows_of(row)
                     try:

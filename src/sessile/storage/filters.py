@@ -99,6 +99,11 @@ class Filter(NamedTuple):
     pinned: Collection[str] | None = None
     worktrees: Sequence[str] = ()
 
+    @property
+    def needs_counts(self) -> bool:
+        """Whether the rows and their order depend on what is counted in sessions."""
+        return bool(self.has) or self.model is not None or self.sort not in ("recent", "started")
+
 
 EVERYTHING = Filter()
 

@@ -50,12 +50,14 @@ from sessile.core.words import (
     rest,
 )
 from sessile.errors import InvalidQuery, SessionNotFound, StorageFailure, storage_failures
+from sessile.storage import atomic
 from sessile.storage.base import CHUNK, NATIVE, Blobs, Filesystem
 from sessile.storage.catalog_rows import SessionRow
 from sessile.storage.catch_up import OFFSET_BITS, OFFSETS, Enough, Progress, entries_in, lines_in, scanner_of
 from sessile.storage.filters import storable, within
 from sessile.storage.formats import Formats
 from sessile.storage.head import decoded
+from sessile.storage.layout import artifacts_of
 from sessile.storage.packed import open_rows
 
 
@@ -390,6 +392,8 @@ class CatalogWords:
 _MAX_SPANS = 1000  # matches that are marked in one text
 _MAX_NEEDLE = 10_000
 _CUT = encode_plain(FULL)  # in a line with a text that was cut
+_LARGEST_OUTPUT = 64 << 20  # bytes; a larger file is not searched
+_SPILLED = b"tool-results/"  # in a row of an agent that keeps a large result in a file of the session's folder
 # Letters with accents in UTF-8: U+00C0–U+02BF, U+1E00–U+1EFF and wide letters; accents that follow a letter; and as escapes.
 # Patterns start with one set of bytes, which makes them several times as fast, and may match too much.
 _LEADS = rb"\xc3-\xca\xcc\xcd\xe1\xef"
@@ -644,14 +648,15 @@ def scan_file(
         unread = [] if findings is None else findings
         unread += damage
         nested = name != NATIVE and formats.is_nested(name)
-        also = _CUT if get is not None and name == NATIVE else b""
+        also = b"" if get is None else _CUT if name == NATIVE else _SPILLED
+        whole = None if get is None else _Whole(fs, path, get)
         try:
             for offset, block in _blocks(fs, fd, start, unread):
                 if deadline is not None and time.monotonic() > deadline:
                     raise Enough
                 # JSON inside JSON is escaped twice, so the bytes of the needle are not known.
                 for begin, end in ((0, len(block)),) if nested else needle.candidates(block, also):
-                    yield from _matches(block[begin:end], offset + begin, needle, fields, name, formats, get)
+                    yield from _matches(block[begin:end], offset + begin, needle, fields, name, formats, whole)
         finally:
             fs.close(fd)
 
@@ -681,6 +686,37 @@ def _blocks(fs: Filesystem, fd: int, at: int, findings: list[Finding]) -> Iterat
         yield at - size, b"".join(held)
 
 
+class _Whole:
+    """Restores the texts of an entry that are elsewhere: in a blob, or in a file of the session's folder."""
+
+    def __init__(self, fs: Filesystem, path: str, get: Get) -> None:
+        self._fs = fs
+        self._folder = artifacts_of(path)
+        self._get = get
+
+    def __call__(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return the entry with these texts, or the entry itself."""
+        whole = restore(entry, self._get, lambda digest: None, media=False) if FULL in entry else entry
+        message = whole.get("message")
+        details = message.get("details") if isinstance(message, dict) else None
+        name = details.get("fullOutput") if isinstance(details, dict) else None
+        text = self._output(name) if isinstance(name, str) else None
+        if text is None or not isinstance(message, dict):
+            return whole
+        return {**whole, "message": {**message, "content": [{"type": "text", "text": text}]}}
+
+    def _output(self, name: str) -> str | None:
+        if name.startswith("/") or ".." in name.split("/"):
+            return None
+        path = f"{self._folder}/{name}"
+        try:
+            if self._fs.lstat(path).st_size > _LARGEST_OUTPUT:
+                return None
+            return atomic.read_all(self._fs, path).decode("utf-8", "replace")
+        except OSError:  # it was removed since
+            return None
+
+
 def _matches(
     raw: bytes,
     offset: int,
@@ -688,15 +724,14 @@ def _matches(
     fields: Collection[Field],
     name: str,
     formats: Formats,
-    get: Get | None,
+    restored: _Whole | None,
 ) -> Iterator[Match]:
     for line in lines_in(name, raw, offset, formats):
         entries = list(entries_in(name, line, formats))
         known: set[str] = set()
         is_found = False
         for entry_id, entry in entries:
-            is_whole = get is None or FULL not in entry
-            whole = entry if is_whole or get is None else restore(entry, get, lambda digest: None, media=False)
+            whole = entry if restored is None else restored(entry)
             # The index has the beginning of a text that was cut: a match that is only in its end is found in any field.
             cut = () if whole is entry else {field for field, text in needle.texts(entry) if not needle.spans(text)}
             for field, text in needle.texts(whole):

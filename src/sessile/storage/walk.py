@@ -70,28 +70,33 @@ class Folders(Protocol):
     def names(self, path: str) -> list[str]: ...
 
 
+Look = Callable[[], "Glance | None"]
+
+
 class Found(NamedTuple):
-    """The sessions that were found, which of them belong to sub-agents, and how to look at those that agents list themselves."""
+    """The sessions that were found, which of them belong to sub-agents, and those that agents look at themselves."""
 
     marks: dict[str, Mark]
     sub_agents: set[str]
-    looks: Mapping[str, Callable[[], Glance | None] | None] = MappingProxyType({})
+    looks: Mapping[str, tuple[str, Look]] = MappingProxyType({})
 
 
 def find(
     fs: Filesystem, places: Iterable[str], owners: Mapping[str, str], formats: Formats, notices: list[str]
 ) -> Found:
     """Find every session below some places; `owners` are the agents that places belong to, as far as they are known."""
-    looks: dict[str, Callable[[], Glance | None] | None] = {}
+    looks: dict[str, tuple[str, Look]] = {}
     found = Found({}, set(), looks)
     for place in places:
         owner = owners.get(place)
         stored = None if owner is None else formats.stored(fs, owner, place.rstrip("/"), notices)
-        if stored is None:
+        if owner is None or stored is None:
             _visit(fs, place.rstrip("/"), 0, False, found, notices)
             continue
         for path, mark, sub_agent, look in stored:
-            found.marks[path], looks[path] = mark, look
+            found.marks[path] = mark
+            if look is not None:
+                looks[path] = owner, look
             if sub_agent:
                 found.sub_agents.add(path)
     return found

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from sessile.agents.base import Agent, Expiry, Format, Place
 from sessile.core.lines import Finding
+from sessile.core.providers import Dialect, Words
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
+    from sessile.agents.reader import ForeignReader
     from sessile.agents.writer import RowsJournal
+    from sessile.core.messages.request import Request
     from sessile.storage.base import Filesystem
+
+_API = "anthropic"
 
 
 class ClaudeCode(Agent):
@@ -27,6 +32,30 @@ class ClaudeCode(Agent):
     expiry = Expiry(("settings.json", "settings.local.json"), "cleanupPeriodDays", 30)
     variables = (("CLAUDE_CONFIG_DIR", "~/.claude"),)
     sub_agents = "subagents"
+    placing = "sessile.agents.claude.placing"
+    surroundings = (
+        "claude.environment",
+        "claude.model",
+        "claude.deferred_tools_delta",
+        "claude.agent_listing_delta",
+        "claude.skill_listing",
+        "claude.auto_mode",
+        "claude.date",
+        "claude.remote_session_change",
+        "claude.session_context",
+        "claude.total_tokens_reminder",
+    )
+    dialect = Dialect(
+        "claude",
+        gaps=(
+            "system prompt: not stored in this transcript",
+            "tools: not stored in this transcript",
+            "system block 1 (billing header): not stored by Claude Code",
+        ),
+        merge_users=True,
+        compaction=Words("", ""),  # a summary has its own introduction
+        stopped=False,
+    )
 
     @cached_property
     def format(self) -> Format:
@@ -60,8 +89,18 @@ class ClaudeCode(Agent):
             "in_conversation": report.rows_in_chain,
             "progress": report.rows_of_progress,
             "boundaries": report.boundaries,
+            **report.rows_beside,
         }
         return report.findings, rows
+
+    def request(self, reader: ForeignReader, entry_id: str, api: str | None) -> tuple[str, Request] | None:
+        """Return the request that a transcript records, or that its rows give."""
+        if api not in (None, _API):
+            return None
+        from sessile.agents.claude.requests import request_at
+
+        request = request_at(reader, entry_id)
+        return None if request is None else (_API, request)
 
     def is_sub_agent(self, name: str) -> bool:
         """Return whether a file is the transcript of a sub-agent."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -33,11 +33,13 @@ class TranscriptReport:
     rows_of_progress: int
     boundaries: int
     findings: tuple[Finding, ...]
+    rows_beside: Mapping[str, int]  # rows beside the conversation, by type
 
 
 class _Origin(msgspec.Struct, gc=False):
     sessionId: str | None = None
     cwd: str | None = None
+    uuid: str | None = None
 
 
 _decode_origin = msgspec.json.Decoder(_Origin).decode
@@ -70,6 +72,7 @@ def check_transcript(fs: Filesystem, path: str, *, view: View = "ts") -> Transcr
         rows_of_progress=sum(kind == PROGRESS for kind in heads.kind),
         boundaries=len(heads.boundaries),
         findings=tuple(findings),
+        rows_beside=dict(sorted(origins.beside.items())),
     )
 
 
@@ -122,6 +125,7 @@ class _Origins:
         self._foreign: Counter[str] = Counter()
         self._first: dict[str, int] = {}
         self._cwd: tuple[str, int] | None = None
+        self.beside: Counter[str] = Counter()
 
     def take(self, items: Iterator[Item], findings: list[Finding]) -> None:
         """Count the rows, and add the findings of the scanner."""
@@ -137,6 +141,8 @@ class _Origins:
             origin = _decode_origin(line.raw)
         except (msgspec.DecodeError, ValueError, RecursionError):
             return  # members of other types
+        if origin.uuid is None:
+            self.beside[line.head.type] += 1
         if origin.sessionId and self._session and origin.sessionId != self._session:
             self._foreign[origin.sessionId] += 1
             self._first.setdefault(origin.sessionId, line.offset)

@@ -4,13 +4,18 @@ Reading:
 
     user, assistant              a message, or one per tool result
     user, compact summary        a compaction; the boundary before it names the preserved rows
-    system, attachment, meta     custom entries that hold the whole row
+    meta, attachment             custom messages: what the program added to the conversation for the model
+    prompt snapshot              a system message with the system prompt and the tools
+    other system rows            custom entries that hold the whole row
     progress, rows without uuid  markers; a title names the session
 
 - In the file, the results of parallel calls are children of their own calls. Here they form one chain after the last
   call, so a path holds all of them, as the model saw them.
 - A compaction is a root in the file. Here it is a child of what it summarizes (`logicalParentUuid`), so nothing is cut
   off.
+- A fork of a compacted session begins with the boundary, and the preserved rows follow the summary.
+- Results have the name of their tool, from the row with the call. A text that no model wrote has no
+  provider, so that its model does not count as one.
 - Of rows with the same `message.id` only the usage of the first counts; all of them have it as `responseId`.
 - Reading never raises. `chain` decides what Claude Code itself shows at a leaf; this module is for trees, searches and
   exports.
@@ -29,6 +34,7 @@ Writing:
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -38,13 +44,15 @@ import msgspec
 from sessile.agents.base import NOTHING_TOLD, Entry, Glimpse, Known, Look
 from sessile.agents.claude.listing import LiteFile, first_prompt, session_info, starts_as_sidechain, title_of
 from sessile.agents.claude.rows import OBJECT, NewRow, lines_of, mapping_of, text_of
-from sessile.core.codec import decode
+from sessile.core.codec import decode, encode_plain
 from sessile.core.kinds import CHAIN, LEAF_MARKER, MARKER, TITLE, flags_of
 from sessile.core.lines import Head, Line, MessageHead, Scanner
 from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.storage.formats import Told
 
 NAME = "claude"
+_SPILLS = "tool-results"  # the folder of a session with outputs that were too large
+_SAVED = re.compile(r"<persisted-output>\n[^\n]*saved to: ([^\n]+)")
 _OPEN_RESPONSES = 16  # the minimum number of responses that are remembered because results may follow
 _RESULT = b'"tool_result"'
 
@@ -182,7 +190,7 @@ class Rows:
         parent = row.parentUuid
         if row.type == "progress":
             return Known(Head("custom", uuid, parent, LEAF_MARKER), MARKER)
-        if row.subtype == "compact_boundary":
+        if row.subtype == "compact_boundary" and self._saved.leaf is not None:
             parent = parent or row.logicalParentUuid
         parent = self._parent_after_results(row, parent)
         if not (row.isSidechain or row.teamName):
@@ -191,7 +199,7 @@ class Rows:
             return Known(Head("compaction", uuid, parent))
         if row.type in ("user", "assistant") and not row.isMeta:
             model = None if row.message is None else row.message.model
-            message = MessageHead(row.type, PROVIDER, model)
+            message = MessageHead(row.type, None if model == SYNTHETIC else PROVIDER, model)
             return Known(Head("message", uuid, parent, None, message), _MESSAGE_FLAGS[row.type])
         return Known(Head("custom", uuid, parent, f"claude.{row.type}"), CHAIN)
 
@@ -288,6 +296,7 @@ def _offset_id(offset: int) -> str:
 # -- rows as entries
 
 PROVIDER = "anthropic"
+SYNTHETIC = "<synthetic>"  # the model of a text that no model wrote
 _STOP_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -315,13 +324,85 @@ def body_of(row: Mapping[str, Any], parent_id: str | None, look: Look) -> Entry:
     if row.get("isCompactSummary") is True:
         return _compaction(row, parent_id, look)
     if kind == "user" and row.get("isMeta") is not True:
-        return {"type": "message", "message": _user_message(row)}
+        return {"type": "message", "message": _user_message(row, look)}
     if kind == "assistant":
         return {"type": "message", "message": _assistant_message(row)}
     if kind == "user":
         content = from_content(mapping_of(row, "message").get("content"))
         return {"type": "custom_message", "customType": "claude.meta", "content": content, "display": False}
+    if kind == "attachment":
+        return _attachment(row)
+    if text_of(row, "subtype") == "local_command" and text_of(row, "content"):
+        return {
+            "type": "custom_message",
+            "customType": "claude.local_command",
+            "content": row["content"],
+            "display": True,
+        }
     return {"customType": f"claude.{kind}", "data": dict(row)}
+
+
+def _attachment(row: Mapping[str, Any]) -> Entry:
+    """Return what an attachment adds to the conversation; as data if its words are not stored."""
+    attachment = mapping_of(row, "attachment")
+    kind = text_of(attachment, "type") or "unknown"
+    if kind == "prompt_snapshot":
+        return {"type": "message", "message": _prompt(attachment, parse_timestamp(row.get("timestamp")))}
+    content = [{"type": "text", "text": part} if isinstance(part, str) else part for part in rendered(row)]
+    blocks = [block for part in content for block in (part if isinstance(part, list) else [part])]
+    if not blocks:
+        return {"customType": "claude.attachment", "data": dict(row)}
+    sent: Entry = {"type": "custom_message", "customType": f"claude.{kind}", "content": from_blocks(blocks)}
+    return sent | {"display": False, "details": dict(attachment)}
+
+
+def _prompt(snapshot: Mapping[str, Any], at: int | None) -> Entry:
+    """Return a snapshot of the system prompt and the tools as a system message, which replaces earlier ones."""
+    prompt, tools = snapshot.get("systemPrompt"), snapshot.get("tools")
+    texts = [text_of(snapshot, "cliPrefix"), "\n\n".join(map(str, prompt)) if isinstance(prompt, list) else None]
+    message: Entry = {"role": "system", "content": [{"type": "text", "text": text} for text in texts if text]}
+    message |= {"replaces": True, "timestamp": at}
+    return message | ({"toolsAdded": [_tool(tool) for tool in blocks_of(tools)]} if isinstance(tools, list) else {})
+
+
+def _tool(tool: Mapping[str, Any]) -> Entry:
+    given = definition_of(tool)
+    known = {name: given[name] for name in ("name", "description") if name in given}
+    return known | ({"parameters": given["input_schema"]} if "input_schema" in given else {})
+
+
+def definition_of(tool: Mapping[str, Any]) -> Entry:
+    """Return the definition of a tool in a snapshot, as it is sent."""
+    schema = tool.get("schema")
+    return dict(schema) if isinstance(schema, OBJECT) else dict(tool)
+
+
+def rendered(row: Mapping[str, Any]) -> list[Any]:
+    """Return the contents that an attachment was sent as, texts or blocks; of older rows, as far as the words are known."""
+    told = row.get("rendered")
+    if isinstance(told, list):
+        contents = [part.get("content") for part in told if isinstance(part, OBJECT)]
+        return [content if isinstance(content, str) else list(map(dict, blocks_of(content))) for content in contents]
+    attachment = mapping_of(row, "attachment")
+    kind = text_of(attachment, "type")
+    if kind == "queued_command":
+        prompt = attachment.get("prompt")
+        parts = [prompt] if isinstance(prompt, str) else [list(map(dict, blocks_of(prompt)))]
+        return [part for part in parts if part]
+    file = mapping_of(mapping_of(attachment, "content"), "file")
+    if kind == "file" and isinstance(file.get("content"), str):
+        path = encode_plain({"file_path": file.get("filePath")}).decode("utf-8", "surrogatepass")
+        first = file["startLine"] if isinstance(file.get("startLine"), int) else 1
+        lines = "\n".join(f"{number}\t{line}" for number, line in enumerate(file["content"].split("\n"), first))
+        return [
+            _reminder(f"Called the Read tool with the following input: {path}"),
+            _reminder(f"Result of calling the Read tool:\n{lines}"),
+        ]
+    return []
+
+
+def _reminder(text: str) -> str:
+    return f"<system-reminder>\n{text}\n</system-reminder>"
 
 
 def _compaction(row: Mapping[str, Any], parent_id: str | None, look: Look) -> Entry:
@@ -356,7 +437,7 @@ def part_of(row: dict[str, Any], entry_id: str) -> dict[str, Any]:
     return {**row, "message": {**row["message"], "content": [own, *rest]}}
 
 
-def _user_message(row: Mapping[str, Any]) -> Entry:
+def _user_message(row: Mapping[str, Any], look: Look) -> Entry:
     content = mapping_of(row, "message").get("content")
     results = results_of(row)
     at = parse_timestamp(row.get("timestamp"))
@@ -364,12 +445,35 @@ def _user_message(row: Mapping[str, Any]) -> Entry:
         return {"role": "user", "content": from_content(content), "timestamp": at}
     (result,) = results
     rest = [block for block in blocks_of(content) if block is not result]
-    message: Entry = {"role": "toolResult", "toolCallId": text_of(result, "tool_use_id") or "", "toolName": ""}
+    call = text_of(result, "tool_use_id") or ""
+    message: Entry = {"role": "toolResult", "toolCallId": call, "toolName": _name_of(call, row, look)}
     inner = from_content(result.get("content"))
     texts = [{"type": "text", "text": inner}] if isinstance(inner, str) else inner
     message |= {"content": texts + from_blocks(rest), "isError": result.get("is_error") is True, "timestamp": at}
-    patch = mapping_of(row, "toolUseResult").get("structuredPatch")
-    return message | ({"details": {"diff": diff}} if (diff := _diff(patch)) else {})
+    told = mapping_of(row, "toolUseResult")
+    found = {"diff": _diff(told.get("structuredPatch")), "fullOutput": _spilled(told, texts)}
+    details = {name: value for name, value in found.items() if value}
+    return message | ({"details": details} if details else {})
+
+
+def _spilled(told: Mapping[str, Any], content: Sequence[Mapping[str, Any]]) -> str:
+    """Return the file with the whole output of a tool, as a name in the folder of the session; "" if nothing was cut."""
+    path = text_of(told, "persistedOutputPath") or ""
+    if not path and content:
+        given = _SAVED.match(text_of(content[0], "text") or "")
+        path = given.group(1) if given else ""
+    _, folder, name = path.replace("\\", "/").rpartition(f"{_SPILLS}/")
+    return f"{_SPILLS}/{name}" if folder and name and "/" not in name else ""
+
+
+def _name_of(call: str, row: Mapping[str, Any], look: Look) -> str:
+    """Return the name of the tool that a row answers; the row with the call is its parent, or named as its source."""
+    for uuid in (text_of(row, "sourceToolAssistantUUID"), text_of(row, "parentUuid")):
+        asked = mapping_of(lenient(look(uuid) or b""), "message").get("content") if uuid else None
+        for block in blocks_of(asked):
+            if block.get("type") == "tool_use" and block.get("id") == call:
+                return text_of(block, "name") or ""
+    return ""
 
 
 def _diff(patch: object) -> str:
@@ -388,6 +492,8 @@ def _assistant_message(row: Mapping[str, Any]) -> Entry:
         "provider": PROVIDER,
         "model": text_of(message, "model") or "unknown",
     }
+    if answer["model"] == SYNTHETIC:
+        del answer["provider"]
     if isinstance(message.get("id"), str):
         answer["responseId"] = message["id"]
     answer["usage"] = _usage(mapping_of(message, "usage"))
@@ -408,7 +514,9 @@ _USAGE = {
 
 def _usage(usage: Mapping[str, Any]) -> Entry:
     counts = {ours: usage[theirs] for ours, theirs in _USAGE.items() if isinstance(usage.get(theirs), int)}
-    return counts | ({"totalTokens": sum(counts.values())} if counts else {})
+    hour = mapping_of(usage, "cache_creation").get("ephemeral_1h_input_tokens")  # has its own price
+    counts |= {"totalTokens": sum(counts.values())} if counts else {}
+    return counts | ({"cacheWrite1h": hour} if isinstance(hour, int) and hour else {})
 
 
 # -- entries as rows

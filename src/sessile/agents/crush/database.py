@@ -223,7 +223,7 @@ class _Rendering:
         summary = "\n".join(str(data.get("text") or "") for kind, data in parts if kind == "text")
         told = {"role": "user", "content": [{"type": "text", "text": summary}], "timestamp": at}
         model = present({"provider": _text(row.get("provider")), "model": _text(row.get("model"))})
-        return self._entry("compaction", row_id, at, summary=summary, tokensBefore=0, messages=[told], **model)
+        return self._entry("compaction", row_id, at, summary=summary, tokensBefore=0, replacement=[told], **model)
 
     def _entry(self, kind: str, entry_id: str, at: int | None, **members: Any) -> Entry:
         return self._entries.entry(kind, entry_id, time_of(at), **members)

@@ -78,7 +78,11 @@ class Log:
             messages = change.get("messages")
             self.head |= {name: value for name, value in change.items() if name != "messages"}
             if isinstance(messages, list):
-                self._replace([each for each in messages if isinstance(each, dict) and isinstance(each.get("id"), str)])
+                valid = [each for each in messages if isinstance(each, dict) and isinstance(each.get("id"), str)]
+                if len(valid) < len(messages):
+                    self._miss("a list has items that are not messages")
+                if valid or not messages:
+                    self._replace(valid)
         elif isinstance(row.get("$rewindTo"), str):
             if row["$rewindTo"] in self._list:
                 self._cut(self._list.index(row["$rewindTo"]))
@@ -93,9 +97,10 @@ class Log:
                 self.take({"$set": {"messages": self.head.pop("messages")}})
         else:
             names = ", ".join(sorted(map(str, row))[:3]) or "nothing"
-            self.findings.append(
-                Finding("damaged_source", -1, 0, f"a row with {names} is not read: a newer release wrote it")
-            )
+            self._miss(f"a row with {names} is not read: a newer release may have written it")
+
+    def _miss(self, detail: str) -> None:
+        self.findings.append(Finding("damaged_source", -1, 0, detail))
 
     # -- messages
 
@@ -338,7 +343,7 @@ def _entries(node: Node, output: Output) -> Iterator[Entry]:
         stamp = next((each.get("timestamp") for each in node.messages), None)
         kept = {} if node.kept is None else {"firstKeptEntryId": node.kept.id}
         members = {**base, "timestamp": stamp, "summary": summary, "tokensBefore": 0, **kept}
-        yield {"type": "compaction", **members, "messages": messages}
+        yield {"type": "compaction", **members, "replacement": messages}
     elif node.kind == "context":
         content = _blocks(node.data.get("content"))
         if content:
@@ -422,7 +427,7 @@ def _results(call: Json, output: Output) -> Iterator[Entry]:
         result |= {"details": details, "at": call.get("timestamp")}
         whole = output(call_id)
         if whole is not None and whole != details.get("resultDisplay"):
-            result["fullOutput"] = whole
+            result["wholeOutput"] = whole
         yield result
         blocks, details = [], {}
 

@@ -313,7 +313,7 @@ class _Rendering:
             rows[at],
             summary=summary,
             tokensBefore=self._before(rows[:at]),
-            messages=messages,
+            replacement=messages,
             **{NAME: {"note": rows[at + 1].id}},
         )
 

@@ -343,7 +343,7 @@ class _Rendering:
         elif kind == "reset":
             # With something to keep, it is a compaction without a summary.
             keeps = isinstance(event.get("firstKeptEntryId"), str)
-            kept = {"type": "compaction", "summary": "", "tokensBefore": 0, "messages": []}
+            kept = {"type": "compaction", "summary": "", "tokensBefore": 0, "replacement": []}
             entry |= kept if keeps else {"type": "reset_boundary"}
         elif kind == "message" and isinstance(event.get("message"), dict):
             message, findings = self._message(event["message"], event.get("parentId"))

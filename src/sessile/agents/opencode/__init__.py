@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING, Any
 from sessile.agents.base import Agent, Entry
 from sessile.agents.opencode.database import Sessions
 from sessile.core.lines import Finding
+from sessile.core.providers import Dialect
 from sessile.storage.layout import Source
 
 if TYPE_CHECKING:
     from sessile.storage.base import Filesystem
     from sessile.storage.formats import Stored
+
+
+OPENCODE = Dialect(
+    "opencode",
+    gaps=("system prompt: OpenCode does not store it", "tools: OpenCode does not store their descriptions"),
+    missing="[Tool execution was interrupted]",
+    merge_users=None,
+    empty=True,
+    thoughts="text",
+)
+"""The requests of OpenCode, of which those of its relatives differ in a few points."""
 
 
 class OpenCode(Agent):
@@ -24,6 +36,7 @@ class OpenCode(Agent):
     resumes_by_id = True
     rendered = True
     variables: tuple[tuple[str, str], ...] = (("XDG_DATA_HOME", "~/.local/share"),)
+    dialect: Dialect | None = OPENCODE
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return the database; preview releases have one of their own beside it."""

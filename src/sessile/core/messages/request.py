@@ -105,8 +105,9 @@ def given(source: Source, api: str | None = None, *, in_place: bool = False) -> 
     """Return system prompt, tools and conversation of a context or a list of messages.
 
     System messages at the start of the conversation are its system prompt. A system message of the pi family has named
-    `sections`, and the tools that it adds and removes; later ones change those of earlier ones, wherever they are. Any other
-    system message within the conversation stays where it is, and so does one that came from `api` as a message.
+    `sections`, and the tools that it adds and removes; later ones change those of earlier ones, wherever they are. One with
+    `replaces` (a snapshot) stands for all before it; the tools stay if it has none. Any other system message within the
+    conversation stays where it is, and so does one that came from `api` as a message.
 
     Args:
         source: A context, or its messages.
@@ -134,8 +135,8 @@ def is_prompt(message: Mapping[str, Any]) -> bool:
 
 
 def changes_prompt(message: Message) -> bool:
-    """Return whether a message has named sections or tools, so that it belongs to the system prompt wherever it is."""
-    return any(name in message for name in ("sections", "toolsAdded", "toolsRemoved"))
+    """Return whether a message has named sections or tools, or is a snapshot: it belongs to the system prompt wherever it is."""
+    return any(name in message for name in ("sections", "toolsAdded", "toolsRemoved", "replaces"))
 
 
 def replayed(messages: Iterable[Message]) -> tuple[list[str], list[Tool]]:
@@ -145,6 +146,9 @@ def replayed(messages: Iterable[Message]) -> tuple[list[str], list[Tool]]:
     tools: dict[str, Tool] = {}
     for message in filter(is_prompt, messages):
         content = message.get("content")
+        if message.get("replaces"):
+            texts, sections = [], {}
+            tools = {} if "toolsAdded" in message else tools
         if isinstance(content, str) and content:
             texts.append(content)
         elif isinstance(content, list):

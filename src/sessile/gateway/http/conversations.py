@@ -594,10 +594,15 @@ class ContextQuery(RequestModel, frozen=True):
 
 
 class Context(ResponseModel, frozen=True):
-    """What the model would be sent, before provider-specific cleaning. `sources` are the entries that messages come from."""
+    """What the model would be sent, before provider-specific cleaning. `sources` are the entries that messages come from.
+
+    `system` and `tools` are the system prompt and the tools, as far as the session has them.
+    """
 
     session_id: str
     leaf: str | None
+    system: str
+    tools: tuple[dict[str, Any], ...]
     messages: tuple[dict[str, Any], ...]
     sources: tuple[str | None, ...]
     thinking_level: Any
@@ -624,6 +629,8 @@ def _context(gateway: Gateway, query: ContextQuery) -> Context:
         return Context(
             session_id=session.id,
             leaf=session.leaf_id,
+            system=context.system,
+            tools=tuple(context.tools),
             messages=tuple(map(shown_message, context.messages)),
             sources=tuple(context.sources),
             thinking_level=context.thinking_level,

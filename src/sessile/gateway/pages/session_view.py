@@ -100,7 +100,7 @@ class ViewedSession(ResponseModel, frozen=True):
 
     id: str
     agent: str
-    title: str | None
+    title: str
     cwd: str
     created: int | None
     modified: int
@@ -135,7 +135,7 @@ def _session(gateway: Gateway, query: ViewQuery) -> ViewedSession:
         return ViewedSession(
             id=found.id,
             agent=view.agent,
-            title=None if found.title is None else visible_line(found.title),
+            title=visible_line(found.shown_title),
             cwd=visible_line(found.cwd),
             created=parse_timestamp(found.header.get("timestamp")),
             modified=view.mark[3] // 1_000_000,

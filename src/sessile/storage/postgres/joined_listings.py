@@ -92,11 +92,12 @@ class JoinedCatalog:
         deadline: float | None = None,
         copies: Mapping[str, Sequence[str]] | None = None,
         owners: Mapping[str, str] | None = None,
+        inside: float | None = None,
     ) -> CaughtUp:
         """Compare the rows below these folders with the files, and read what changed to the given depth."""
-        inside = [place for place in places if is_below(self._root, place)]
-        outside = [place for place in places if place not in inside]
-        done = self._own.catch_up(inside, depth=depth, progress=progress, deadline=deadline)
+        below = [place for place in places if is_below(self._root, place)]
+        outside = [place for place in places if place not in below]
+        done = self._own.catch_up(below, depth=depth, progress=progress, deadline=deadline)
         self._uses_local = bool(outside or copies)
         if not self._uses_local:
             return done
@@ -104,7 +105,7 @@ class JoinedCatalog:
             self._made = self._make()
         self._made.imported = _Imported(self._own.origins(), tuple(copies or ()))
         more = self._made.catch_up(
-            outside, depth=depth, progress=progress, deadline=deadline, copies=copies, owners=owners
+            outside, depth=depth, progress=progress, deadline=deadline, copies=copies, owners=owners, inside=inside
         )
         return CaughtUp(*map(sum, zip(done, more, strict=True)))
 

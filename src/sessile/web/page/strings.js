@@ -80,7 +80,7 @@ const session = {
   entries: "Entries",
   entry: "Entry",
   details: "Details",
-  untitled: "Untitled session",
+  untitled: "(no title)",
   tools: "Tools",
   tree: "Tree",
   treeName: "Session tree",
