@@ -15,7 +15,7 @@ from agent_records import NAMES, unpack
 from sessile.cli.command import run
 
 RENDERED = ("opencode", "kilo", "gemini", "continue")
-READING = (
+READING: tuple[tuple[str, ...], ...] = (
     ("ls", "-A"),
     ("ls", "-l", "-A", "--json"),
     ("sources",),
@@ -26,7 +26,7 @@ READING = (
     ("doctor",),
     ("du",),
 )
-OF_ONE = (
+OF_ONE: tuple[tuple[str, ...], ...] = (
     ("show", "{}"),
     ("show", "{}", "--agents"),
     ("tree", "{}", "--full"),

@@ -156,6 +156,8 @@ const session = {
   sizeUnknown: "size unknown",
   inContext: (/** @type {number} */ n) => count(n, "entry in context", "entries in context"),
   goneCount: template("{} removed"),
+  promptSize: template("system prompt of {} characters"),
+  toolCount: (/** @type {number} */ n) => count(n, "tool", "tools"),
   neverSeen: "not sent to the model",
   laterThan: "after this turn",
   wasChanged: "sent in an edited form",
