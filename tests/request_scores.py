@@ -87,6 +87,7 @@ class Record(NamedTuple):
         listed: Whether tools are stored as a list or not at all: other sessions may have the definition of one of them, which
             does not tell that it was offered here.
         shortened: The start of the gap's text that covers a text of which the agent leaves out whole lines when it sends it.
+        also: Another agent that reads sessions of the same program, in another form.
     """
 
     agent: str
@@ -99,6 +100,7 @@ class Record(NamedTuple):
     thread: Callable[[Sent], str] | None = None
     listed: bool = False
     shortened: str = ""
+    also: str | None = None
 
 
 def _by_sevens(usage: Mapping[str, Any]) -> int | None:
@@ -146,6 +148,15 @@ def _is(*kinds: str) -> Callable[[Item], bool]:
     return lambda item: item[0] in kinds
 
 
+def _is_flush(sent: Sent) -> bool:
+    return any(text.startswith("Pre-compaction memory flush.") for text in strings(sent.body["messages"]))
+
+
+def _starts(*starts: str) -> Callable[[Item], bool]:
+    """Texts that start so, after the time of a prompt."""
+    return lambda item: item[0] == "text" and re.sub(r"^\[[^]]* UTC\] ", "", item[1]).startswith(starts)
+
+
 def _is_reminder(item: Item) -> bool:
     return item[0] == "text" and _blank(item[1]).startswith(_blank("<system-reminder>"))
 
@@ -170,6 +181,19 @@ RECORDS: dict[str, Record] = {
     ),
     "openclaw-2026.2.3-1": Record(
         "openclaw", _by_sevens, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}
+    ),
+    "goose": Record("goose", _by_threes, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}),
+    "openclaw-2026.9.6": Record(
+        "openclaw-db",
+        _by_sevens,
+        {**_SUMMARY, "memory flush: not part of the conversation": _is_flush},
+        {
+            "system prompt": _is("system"),
+            "tools": _is("tool"),
+            "internal context": _starts("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"),
+        },
+        listed=True,
+        also="openclaw",
     ),
     "claude-code": Record(
         "claude",
@@ -210,6 +234,8 @@ FINISHED: tuple[str, ...] = (
     "pi-0.73.1",
     "oh-my-pi-18.2.3",
     "openclaw-2026.2.3-1",
+    "openclaw-2026.9.6",
+    "goose",
     "claude-code",
     "codex",
     "continue",
@@ -261,12 +287,19 @@ class Judge:
         assert agent is not None
         self._agent = agent
         names = lambda path: sorted(item.name for item in Path(path).iterdir()) if Path(path).is_dir() else []  # noqa: E731
-        sources = agent.sources(str(folder / "home"), {}, names)
-        roots = [Path(source.sessions) for source in sources if Path(source.sessions).exists()]
+        also = None if self.record.also is None else AGENTS.get(self.record.also)
+        places = [Path(source.sessions) for source in agent.sources(str(folder / "home"), {}, names)]
+        if agent.rendered:  # databases that were moved to other places
+            places += sorted({path for path in (folder / "home").rglob("*.db") if path.is_file()} - {*places})
+        roots = [place for place in places if place.exists()]
         if agent.rendered:
             self.paths = sorted(each.path for root in roots for each in agent.stored(self._store.fs, str(root)) or ())
+            roots = (
+                [] if also is None else [Path(each.sessions) for each in also.sources(str(folder / "home"), {}, names)]
+            )
         else:
-            self.paths = sorted(str(path) for root in roots for path in root.rglob("*.jsonl*") if path.is_file())
+            self.paths = []
+        self.paths += sorted(str(path) for root in roots for path in root.rglob("*.jsonl*") if path.is_file())
         self._open: dict[str, Session] = {}
 
     def session(self, path: str) -> Session:
@@ -286,7 +319,7 @@ class Judge:
             forked = bool(session.header.get("parentSession"))
             for entry in session.get_entries():
                 body = entry.body
-                message = body.get("message")
+                message = {**body, "role": "custom"} if body.get("type") == "custom_message" else body.get("message")
                 if isinstance(body.get("summary"), str):
                     summaries.append((Point(path, body.get("id"), forked), body["summary"]))
                 if not isinstance(message, dict):
@@ -330,7 +363,9 @@ class Judge:
         sequence = sent.body.get("messages") or sent.body.get("input") or sent.body["contents"]
         if self._is_lost(sequence):
             return Verdict(sent.n, sent.step, "gap", (str(self.record.lost),))
-        last, whole = "\n".join(strings(sequence[-1])), "\n".join(strings(sequence))
+        turn = max((at for at, each in enumerate(sequence) if each.get("role") in ("assistant", "model")), default=-1)
+        turn = min(turn + 1, len(sequence) - 1)
+        last, whole = "\n".join(strings(sequence[turn:])), "\n".join(strings(sequence))
         candidates = [point for point, text in others if text and (text in last or _blank(text) in last)][-12:]
         candidates += [point for point, text in summaries if text in whole]
         found = [self._compare(sent, point) for point in candidates]
@@ -421,14 +456,19 @@ def texts_of(item: Item, body: Body) -> list[str]:
 
 def _without(theirs: list[Item], explained: Mapping[Item, str], missing: list[Item]) -> list[Item]:
     """Return the agent's parts without the explained ones, as often as they are missing."""
-    left = []
+    left: list[Item] = []
+    emptied = False
     gone = Counter(item for item in missing if item in explained)
     for item in theirs:
         if gone[item]:
             gone[item] -= 1
+            emptied = bool(left) and left[-1][0] == "message"
         else:
+            if emptied and item[0] == "message":
+                left.pop()  # a message of which nothing is left
+            emptied = False
             left.append(item)
-    return left
+    return left[:-1] if emptied else left
 
 
 # -- requests as a flat list of parts

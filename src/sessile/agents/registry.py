@@ -261,6 +261,7 @@ class Registry:
 
 
 _DATA = (("XDG_DATA_HOME", ".local/share"),)
+_OPENCLAW = (("OPENCLAW_STATE_DIR", ".openclaw"),)
 _CONTINUE = (("CONTINUE_GLOBAL_DIR", ".continue"),)
 
 # What a reader of foreign data may raise: values of unexpected types, among others.
@@ -287,7 +288,10 @@ AGENTS = Registry(
     (
         Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
         Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
+        Later("crush", "sessile.agents.crush", "Crush", ".crush"),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
+        Later("goose", "sessile.agents.goose", "Goose", "{XDG_DATA_HOME}/goose", _DATA),
+        Later("openclaw-db", "sessile.agents.openclaw_db", "OpenClawDatabase", "{OPENCLAW_STATE_DIR}", _OPENCLAW),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),
     ),
 )

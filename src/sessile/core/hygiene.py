@@ -179,7 +179,9 @@ def clean(
         # Providers that accept images in results do not accept them in failed ones.
         pieces = images_after_results(pieces, notes, of_failures=policy.results)
     elif not policy.results:
-        pieces = images_after_results(pieces, notes, words=ATTACHED if dialect.attached is None else dialect.attached)
+        pieces = images_after_results(
+            pieces, notes, words=ATTACHED if dialect.attached is None else dialect.attached, note=dialect.image_note
+        )
     if policy.bootstrap:
         pieces = bootstrap(pieces, notes)
     if policy.merge_assistants:
@@ -393,9 +395,16 @@ class _Cleaning:
             if self._care.receiver.thinks:
                 self._note("changed", "a thought of another model lost its signature")
                 return {"type": "thinking", "thinking": text, "thinkingSignature": "", "extra": {"anthropic": {}}}
+        if dialect.thoughts == "reasoning" and self._policy.signatures == "claude":
+            if signature and _signatures_of(self._piece.message) == "claude":
+                return block
+            text = None
         if dialect.thoughts == "dropped" or not isinstance(text, str) or not text.strip():
             self._note("dropped", "a thought of another model")
             return None
+        if dialect.thoughts == "reasoning":
+            shown = {"type": "thinking", "thinking": text, "thinkingSignature": "reasoning_content"}
+            return {**shown, "extra": {"openai": {}}}
         self._note("changed", "a thought of another model became a text")
         return {"type": "text", "text": f"<thinking>\n{text}\n</thinking>" if dialect.thoughts == "tagged" else text}
 
@@ -795,7 +804,7 @@ def merge_users(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
 
 
 def images_after_results(
-    pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False, words: str = ATTACHED
+    pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False, words: str = ATTACHED, note: str = ""
 ) -> list[Piece]:
     """Move images of results, or only of failed ones, to a user message after the last result of the turn."""
     result: list[Piece] = []
@@ -810,6 +819,8 @@ def images_after_results(
         if found:
             notes.add(piece, "moved", f"images of a tool result ({len(found)}) were moved after the results")
             rest = [block for block in piece.blocks if block.get("type") != "image"]
+            if note:
+                rest = [*rest, {"type": "text", "text": note}]
             piece = piece.having(content=rest or [{"type": "text", "text": SEE_BELOW}])
             images += found
             source = piece.place

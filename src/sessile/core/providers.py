@@ -42,7 +42,7 @@ from typing import Any, Literal, NamedTuple
 Sanitize = Literal["full", "images"]
 ToolIds = Literal["none", "strict", "strict9", "safe", "paired"]
 Signatures = Literal["claude", "gemini", "openai", "none"]
-Thoughts = Literal["dropped", "text", "tagged"]
+Thoughts = Literal["dropped", "text", "tagged", "reasoning"]
 
 MISSING = "[The result of this tool call is missing: it was interrupted or never recorded.]"
 ABORTED = "aborted"  # sent by OpenAI's own agent for a call that was stopped
@@ -81,12 +81,16 @@ class Dialect(NamedTuple):
         merge_users: Whether consecutive user messages are merged; `None` where the provider requires it.
         merge_assistants: Whether consecutive answers are merged.
         silent: Whether answers that were not delivered (NO_REPLY) are sent.
-        thoughts: What becomes of thoughts of other models: dropped, a text, or a text in `<thinking>`.
+        thoughts: What becomes of thoughts of other models: dropped, a text, a text in `<thinking>`, or reasoning in OpenAI's
+            chat; Claude's models get each other's back.
         shared_thoughts: Whether Anthropic's models get each other's thoughts back, and those of others without a signature.
-        attached: The text before images of tool results, where the API does not accept them in results.
+        attached: The text before images of tool results, where the API does not accept them in results; empty for none.
+        image_note: What is added to a result whose images follow it.
         no_image: The text instead of a user's image, for a model that accepts none.
         no_tool_image: The same for an image of a tool result.
         joined_results: Whether the texts of a result are sent as one.
+        result_joint: What is between them in OpenAI's chat; elsewhere it is a line break.
+        user_joint: What is between the texts of a user that OpenAI's chat gets as one; `None` if they stay separate.
         joined_users: Whether the texts of a user are sent as one, for a model that accepts no images.
         joint: What is between the texts of an answer that OpenAI's chat gets as one.
         prefix: What the names of tools start with in requests to Anthropic, but for the tools of Anthropic itself.
@@ -97,6 +101,7 @@ class Dialect(NamedTuple):
         empty: Whether answers without content are sent, unless they failed.
         replay: Makes the request from an API, messages and the entries that they come from, for an agent that sends again what
             it has stored; it returns `None` for messages of others.
+        prepare: What the agent does to the messages of a context before anything else; `None` for one that is not sent.
     """
 
     name: str
@@ -110,9 +115,12 @@ class Dialect(NamedTuple):
     thoughts: Thoughts = "dropped"
     shared_thoughts: bool = False
     attached: str | None = None
+    image_note: str = ""
     no_image: str | None = None
     no_tool_image: str | None = None
     joined_results: bool = False
+    result_joint: str = "\n"
+    user_joint: str | None = None
     joined_users: bool = False
     joint: str = ""
     prefix: str = ""
@@ -122,6 +130,7 @@ class Dialect(NamedTuple):
     failures: bool = True
     empty: bool = False
     replay: Callable[[str, Sequence[Any], Sequence[str | None]], Any] | None = None
+    prepare: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any] | None]] | None = None
 
     def over(self, policy: Policy) -> Policy:
         """Return the policy of a provider as this agent follows it."""

@@ -72,7 +72,10 @@ def request_for(
     prompts = [*context.prompts, *filter(of_prompt, context.messages)]
     messages: list[Message] = []
     sources: list[str | None] = []
-    for message, source in zip(context.messages, context.sources, strict=True):
+    prepared = context.messages if dialect is None or dialect.prepare is None else dialect.prepare(context.messages)
+    for message, source in zip(prepared, context.sources, strict=True):
+        if message is None:
+            continue
         converted = [] if of_prompt(message) else convert_to_llm([_worded(message, dialect)])
         messages += converted
         sources += [source] * len(converted)
@@ -155,10 +158,12 @@ def _shaped(messages: Iterable[Message], api: str, dialect: Dialect, receiver: R
         content = message.get("content")
         if message.get("isError") and not dialect.failures:
             message = message | {"isError": False}
-        if (message.get("role") == "toolResult" and dialect.joined_results) or (
-            message.get("role") == "user" and dialect.joined_users and not receiver.images
-        ):
+        if message.get("role") == "toolResult" and dialect.joined_results:
+            message = message | {"content": _joined(content, dialect.result_joint if api == "openai" else "\n")}
+        elif message.get("role") == "user" and dialect.joined_users and not receiver.images:
             message = message | {"content": _joined(content)}
+        elif message.get("role") == "user" and dialect.user_joint is not None and api == "openai":
+            message = message | {"content": _joined(content, dialect.user_joint)}
         elif message.get("role") == "assistant":
             if api == "openai":
                 content = _one_text(content, dialect.joint)
@@ -180,11 +185,11 @@ def _merged(messages: list[Message], member: str) -> list[Message]:
     return merged
 
 
-def _joined(content: Any) -> Any:
+def _joined(content: Any, joint: str = "\n") -> Any:
     """Return texts as one, unless there is anything else."""
     if not isinstance(content, list) or len(content) < 2 or any(block.get("type") != "text" for block in content):
         return content
-    return [text_block("\n".join(str(block.get("text", "")) for block in content))]
+    return [text_block(joint.join(str(block.get("text", "")) for block in content))]
 
 
 def _one_text(content: Any, joint: str) -> Any:

@@ -61,9 +61,14 @@ def _is_compressed(path: str) -> bool:
     return path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path)
 
 
+def _is_plainly_packed(path: str) -> bool:
+    """Return whether a file is a packed session and nothing else, by its name; archives have more between the suffixes."""
+    return path.endswith((GZIP, JOURNAL + ZSTD)) and JOURNAL in posixpath.basename(path)
+
+
 def renderer_of(fs: Filesystem, path: str, formats: Formats) -> str | None:
     """Return the agent that renders the session at a path; `None` if its rows are in a file."""
-    if _is_compressed(path) or is_segment(path):
+    if _is_plainly_packed(path) or is_segment(path):
         return None
     try:
         fd = fs.open(path, os.O_RDONLY)
@@ -84,7 +89,7 @@ def open_rows(fs: Filesystem, path: str, formats: Formats, *, alone: bool = Fals
     """Open the rows of a session for reading; `alone` without those of earlier files of the same session."""
     if is_segment(path) and not alone:
         return _filled(fs, lambda fd: _join(fs, path, fd, formats))
-    if _is_compressed(path):
+    if _is_plainly_packed(path):
         return _filled(fs, lambda fd: _unpack(fs, path, fd, formats))
     try:
         fd = fs.open(path, os.O_RDONLY)
@@ -216,6 +221,19 @@ def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
     if unpacker is not None:
         yield unpacker.flush()
         raise _Damaged("it ends too early")
+
+
+def unzstd(data: bytes, most: int = 64 << 20) -> bytes:
+    """Return the content of zstd frames; raise `ValueError` if they are damaged, or have more than `most` bytes."""
+    found = bytearray()
+    try:
+        for chunk in _unzstd(iter((data,))):
+            found += chunk
+            if len(found) > most:
+                raise ValueError(f"it has more than {most} bytes")
+    except _Damaged as error:
+        raise ValueError(str(error)) from error
+    return bytes(found)
 
 
 def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:

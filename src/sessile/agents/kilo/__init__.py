@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sessile.agents.opencode import OPENCODE, OpenCode
+from sessile.agents.opencode.database import Sessions
 
 
 class Kilo(OpenCode):
@@ -11,6 +12,7 @@ class Kilo(OpenCode):
     name = "kilo"
     title = "Kilo"
     command = ("kilo", "--session")
+    reader = Sessions("kilo")
     dialect = OPENCODE._replace(
         name="kilo",
         empty=False,
