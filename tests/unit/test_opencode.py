@@ -63,7 +63,8 @@ def test_every_session_is_listed(library: Library, record: tuple[str, Path]) -> 
     database.close()
     rows = library.list(Filter(hide=()), timeout=None).rows
     assert {row.id: (row.cwd, row.title, row.modified_ns // 1_000_000, row.created_ms) for row in rows} == {
-        each: values[:4] for each, values in stored.items()
+        each: (folder, None if title.startswith("New session - ") else title, *times)
+        for each, (folder, title, *times, _) in stored.items()
     }
     assert {row.id for row in rows if row.sub_agent} == {each for each, values in stored.items() if values[4]}
     prompts = texts(home, name)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sessile.storage.base import Filesystem
 
 _LARGEST = 1 << 30  # bytes of a document
+_UNTITLED = "Untitled Session"  # what the program writes until a session has a title
 _HEAD = ("sessionId", "title", "workspaceDirectory", "history")
 _ENDED = ("done", "errored", "canceled")
 
@@ -94,7 +95,7 @@ class _Rendering:
             "version": 3,
             "id": session_id if isinstance(session_id, str) and session_id else stem,
             "cwd": document.get("workspaceDirectory") or "",
-            "title": document.get("title"),
+            "title": None if document.get("title") == _UNTITLED else document.get("title"),
             "format": Continue.name,
             Continue.name: {name: value for name, value in document.items() if name not in _HEAD},
         }

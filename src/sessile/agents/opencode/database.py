@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
+import re
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
@@ -46,6 +47,7 @@ _ASKED = "What did we do so far?"  # what the program sends in place of what was
 _REASONING = "reasoning_content"  # the member in which thoughts without a signature are sent back
 _APIS = {"anthropic": "anthropic-messages", "openai": "openai-responses", "google": "google-generative-ai"}
 _REASONS = {"stop": "stop", "tool-calls": "toolUse", "length": "length"}
+_UNTITLED = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z")
 _OWN_COLUMNS = ("id", "directory", "title", "time_created", "time_updated")
 _LISTED = (*_OWN_COLUMNS, "parent_id", "revert")
 
@@ -139,7 +141,7 @@ class _Looks:
                 last = _object(data)
         except ValueError:
             pass  # what cannot be read here is a finding when the session is read
-        title = shown(row.get("title")) or ""
+        title = shown(_title(row.get("title"))) or ""
         return Glance(
             id=str(row["id"]),
             cwd=shown(row.get("directory")) or "",
@@ -153,6 +155,11 @@ class _Looks:
             header_at=0,
             version=3,
         )
+
+
+def _title(title: object) -> object:
+    """Return the title of a session; `None` for the one that the program gives to every new session."""
+    return None if isinstance(title, str) and _UNTITLED.fullmatch(title) else title
 
 
 def _texts(database: Database, message_id: str) -> list[Entry]:
@@ -241,7 +248,7 @@ class _Rendering:
             "id": session["id"],
             "timestamp": _time(session.get("time_created")),
             "cwd": session.get("directory") or "",
-            "title": session.get("title"),
+            "title": _title(session.get("title")),
             "format": self._name,
             "modified": _time(session.get("time_updated")),
             self._name: {
