@@ -113,6 +113,13 @@ def _is_summarized(sent: Sent) -> bool:
     return any(str(part.get("text")).startswith("<summary>") for part in sent.answer or ())
 
 
+def _is_beside(sent: Sent) -> bool:
+    """Requests of Qwen Code for itself: they end with an order of the program, or are answered with a summary."""
+    last = list(strings(sent.body["messages"][-1]))[-1]
+    ordered = last.startswith(("Managed memory has", "[SUGGESTION MODE"))
+    return ordered or any(str(part.get("text")).startswith("<state_snapshot>") for part in sent.answer or ())
+
+
 def _is(*kinds: str) -> Callable[[Item], bool]:
     return lambda item: item[0] in kinds
 
@@ -146,9 +153,17 @@ RECORDS: dict[str, Record] = {
         logged=True,
     ),
     "codex": Record("codex", _by_threes),
+    "qwen": Record(
+        "qwen",
+        _by_threes,
+        {
+            "request for memories, a suggestion or a summary: not part of the conversation": _is_beside,
+        },
+        {"system prompt": _is("system"), "tools": _is("tool"), "reminder": _is_reminder},
+    ),
 }
 
-FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1", "claude-code")
+FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1", "claude-code", "qwen")
 """The records whose requests must all be equal or explained."""
 
 
@@ -197,10 +212,12 @@ class Judge:
         self._agent = agent
         names = lambda path: sorted(item.name for item in Path(path).iterdir()) if Path(path).is_dir() else []  # noqa: E731
         sources = agent.sources(str(folder / "home"), {}, names)
-        roots = [Path(source.sessions) for source in sources]
+        roots = [Path(source.sessions) for source in sources if not agent.rendered]
         self.paths = sorted(
             str(path) for root in roots if root.is_dir() for path in root.rglob("*.jsonl*") if path.is_file()
         )
+        places = [source.sessions for source in sources if agent.rendered]
+        self.paths += [each.path for place in places for each in agent.stored(self._store.fs, place) or ()]
         self._open: dict[str, Session] = {}
 
     def session(self, path: str) -> Session:

@@ -372,6 +372,22 @@ def row_of(raw: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
+def rows_in(data: bytes) -> Iterator[tuple[int, dict[str, Any] | Finding]]:
+    """Yield the rows of a file with their offsets; a finding for one that is not a JSON object, as if it was cut off."""
+    offset = 0
+    for raw in data.split(b"\n"):
+        if row := row_of(raw):
+            yield offset, row
+        elif raw.strip():
+            yield offset, Finding("not_json", offset, len(raw), "a row that is not a JSON object")
+        offset += len(raw) + 1
+
+
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a list; nothing if it is not one."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 # -- rendered sessions
 
 

@@ -47,7 +47,8 @@ class Later(NamedTuple):
         module: The package with the class.
         agent: The name of the class.
         home: Its home, below the user's; `{NAME}` stands for an environment variable, as in `variables`.
-        variables: Environment variables that move the home, each with its default below the user's home.
+        variables: Environment variables that move the home, each with its default below the user's home; the default may
+            name an earlier one.
         rendered: Whether its sessions are rendered; then their rows need no recognition.
     """
 
@@ -65,9 +66,14 @@ class Later(NamedTuple):
 
     def home_in(self, home: str, environ: Mapping[str, str]) -> str:
         """Return its home folder, which may not exist."""
-        moved = {name: environ.get(name) or f"{home}/{default}" for name, default in self.variables}
-        path = self.home.format(**moved)
-        return path if path.startswith("/") else f"{home}/{path}"
+        moved: dict[str, str] = {}
+        for name, default in self.variables:
+            moved[name] = environ.get(name) or _below(home, default.format(**moved))
+        return _below(home, self.home.format(**moved))
+
+
+def _below(home: str, path: str) -> str:
+    return path if path.startswith("/") else f"{home}/{path}"
 
 
 class Registry:
@@ -254,6 +260,7 @@ class Registry:
 
 
 _DATA = (("XDG_DATA_HOME", ".local/share"),)
+_QWEN = (("QWEN_HOME", ".qwen"), ("QWEN_RUNTIME_DIR", "{QWEN_HOME}"))
 _CONTINUE = (("CONTINUE_GLOBAL_DIR", ".continue"),)
 
 # What a reader of foreign data may raise: values of unexpected types, among others.
@@ -281,6 +288,7 @@ AGENTS = Registry(
         Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
         Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
+        Later("qwen", "sessile.agents.qwen", "QwenCode", "{QWEN_RUNTIME_DIR}", _QWEN),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),
     ),
 )
