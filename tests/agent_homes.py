@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_records import requests, strings, unpack
+from agent_records import requests, unpack
 from sessile import Filter, Library, Store
 from sessile.agents.registry import AGENTS
 from sessile.storage.catalog_rows import SessionRow
@@ -46,8 +46,9 @@ class AgentHome:
             body: dict[str, Any] = sent.body
             for message in body.get("messages") or body.get("input") or ():
                 if message.get("role") == "user":
-                    texts = [text for text in strings(message.get("content")) if 0 < len(text) < 300]
-                    for text in texts:
+                    content = message.get("content")
+                    parts = [{"text": content}] if isinstance(content, str) else content
+                    for text in [str(part["text"]) for part in parts if len(part.get("text") or "") in range(1, 300)]:
                         if text not in seen and (words := _typed(text)):
                             seen.add(text)
                             yield words
@@ -61,6 +62,6 @@ class AgentHome:
 def _typed(text: str) -> str:
     """Return what the user typed in a text; nothing if the program wrote it."""
     plain = re.sub(r"^<(\w+)[^>]*>.*</\1>\s*", "", text, flags=re.DOTALL)
-    if plain.startswith(("<", "{", "[", "data:")) or plain in ("text", "input_text", "ephemeral", "image_url", "auto"):
+    if plain.startswith("<"):
         return ""
     return plain if re.search(r"[a-wyzA-WYZ]", plain) else ""

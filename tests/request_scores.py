@@ -79,6 +79,7 @@ class Record(NamedTuple):
         gaps: Which parts a gap of the request covers: the start of the gap's text, and a test of the part.
         same_ids: Whether the ids of calls must be equal; otherwise they count by the order in which they appear.
         logged: Whether the agent records requests in rows beside the conversation, so that failed ones have entries too.
+        removes: Whether the agent removes what was rewound from its files.
     """
 
     agent: str
@@ -87,6 +88,7 @@ class Record(NamedTuple):
     gaps: Mapping[str, Callable[[Item], bool]] = {}
     same_ids: bool = True
     logged: bool = False
+    removes: bool = False
 
 
 def _by_sevens(usage: Mapping[str, Any]) -> int | None:
@@ -111,6 +113,10 @@ def _no_choice(sent: Sent) -> bool:
 
 def _is_summarized(sent: Sent) -> bool:
     return any(str(part.get("text")).startswith("<summary>") for part in sent.answer or ())
+
+
+def _is_mock_summary(sent: Sent) -> bool:
+    return any(str(part.get("text")).startswith("mock summary") for part in sent.answer or ())
 
 
 def _is_beside(sent: Sent) -> bool:
@@ -161,9 +167,24 @@ RECORDS: dict[str, Record] = {
         },
         {"system prompt": _is("system"), "tools": _is("tool"), "reminder": _is_reminder},
     ),
+    "copilot": Record(
+        "copilot",
+        _by_threes,
+        {"summary request: not part of the conversation": _is_mock_summary},
+        {"tools": _is("tool"), "result": _is("result text")},
+        removes=True,
+    ),
 }
 
-FINISHED: tuple[str, ...] = ("pi-0.87.1", "pi-0.73.1", "oh-my-pi-18.2.3", "openclaw-2026.2.3-1", "claude-code", "qwen")
+FINISHED: tuple[str, ...] = (
+    "pi-0.87.1",
+    "pi-0.73.1",
+    "oh-my-pi-18.2.3",
+    "openclaw-2026.2.3-1",
+    "claude-code",
+    "qwen",
+    "copilot",
+)
 """The records whose requests must all be equal or explained."""
 
 
@@ -283,6 +304,8 @@ class Judge:
         found = [self._compare(sent, point) for point in candidates]
         if self.record.logged and all(verdict.outcome == "unexplained" for verdict in found):
             found += [self._compare(sent, point) for point in self._logged]
+        if not found and self.record.removes and max(strings(sequence[-1]), key=len) not in self.home.texts:
+            return Verdict(sent.n, sent.step, "aside", ("its prompt was rewound and removed from the file",))
         if not found:
             return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has a text of the request",))
         return min(found, key=lambda verdict: (verdict.outcome == "unexplained", len(verdict.diff)))
@@ -299,10 +322,11 @@ class Judge:
         where = f"{Path(point.path).name}#{point.entry}"
         if ours == theirs:
             return Verdict(sent.n, sent.step, "equal", point=where)
-        missing, _ = differences(theirs, ours)
+        missing, added = differences(theirs, ours)
         prompt = "\n\n".join(item[1] for item in missing if item[0] == "system")
         explained = {item: gap for item in missing if (gap := self._gap(item, prompt, request.gaps, sent.body))}
         left = _without(theirs, explained, missing)
+        ours = _without(ours, dict.fromkeys(_starts(added, explained), ""), added)
         if left != ours:
             return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
         return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(explained.values())), point=where)
@@ -316,6 +340,12 @@ class Judge:
             if not any(self.home.has(text) for text in texts):
                 return start
         return None
+
+
+def _starts(added: list[Item], explained: Mapping[Item, str]) -> list[Item]:
+    """Return our results of which the agent sent more: a gap explains the rest."""
+    whole = [item[1] for item in explained if item[0] == "result text"]
+    return [item for item in added if item[0] == "result text" and any(text.startswith(item[1]) for text in whole)]
 
 
 def texts_of(item: Item, body: Body) -> list[str]:

@@ -46,6 +46,7 @@ from sessile.core.providers import Dialect
 from sessile.errors import Unsupported
 from sessile.storage.formats import Stored, Told
 from sessile.storage.layout import Source
+from sessile.storage.walk import Mark, mark_of
 
 if TYPE_CHECKING:
     from sessile.agents.reader import ForeignReader
@@ -389,6 +390,19 @@ def objects_in(value: object) -> list[dict[str, Any]]:
 
 
 # -- rendered sessions
+
+
+def joint_mark(fs: Filesystem, path: str, *others: str) -> Mark:
+    """Return the mark of a session in several files, of which the others may be missing."""
+    size, modified, inode, device, changed = mark_of(fs.lstat(path))
+    for other in others:
+        try:
+            also = mark_of(fs.lstat(other))
+        except OSError:
+            continue
+        size = (size or 0) + (also[0] or 0)
+        modified, changed = max(modified, also[1]), max(changed or 0, also[4] or 0)
+    return size, modified, inode, device, changed
 
 
 class _Leaf(msgspec.Struct):

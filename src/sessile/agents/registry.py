@@ -288,6 +288,7 @@ AGENTS = Registry(
         Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
         Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
+        Later("copilot", "sessile.agents.copilot", "CopilotCli", "{COPILOT_HOME}", (("COPILOT_HOME", ".copilot"),)),
         Later("qwen", "sessile.agents.qwen", "QwenCode", "{QWEN_RUNTIME_DIR}", _QWEN),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),
     ),

@@ -91,6 +91,7 @@ class Dialect(NamedTuple):
         compaction: The words around the summary of a compaction; `None` for those of pi.
         branch: The words around the summary of a branch; `None` for those of pi.
         stopped: Whether answers that failed or were stopped are sent, as far as they have content.
+        brief_thoughts: The APIs that get back only the thoughts of the current turn.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Dialect(NamedTuple):
     compaction: Words | None = None
     branch: Words | None = None
     stopped: bool = True
+    brief_thoughts: tuple[str, ...] = ()
 
     def over(self, policy: Policy) -> Policy:
         """Return the policy of a provider as this agent follows it."""
