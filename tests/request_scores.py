@@ -80,6 +80,7 @@ class Record(NamedTuple):
         same_ids: Whether the ids of calls must be equal; otherwise they count by the order in which they appear.
         logged: Whether the agent records requests in rows beside the conversation, so that failed ones have entries too.
         removes: Whether the agent removes what was rewound from its files.
+        overwrites: Whether the agent stores only the last system prompt.
     """
 
     agent: str
@@ -89,6 +90,7 @@ class Record(NamedTuple):
     same_ids: bool = True
     logged: bool = False
     removes: bool = False
+    overwrites: bool = False
 
 
 def _by_sevens(usage: Mapping[str, Any]) -> int | None:
@@ -174,6 +176,16 @@ RECORDS: dict[str, Record] = {
         {"tools": _is("tool"), "result": _is("result text")},
         removes=True,
     ),
+    "cline": Record(
+        "cline",
+        _by_threes,
+        {
+            **_SUMMARY,
+            "its session is in another home, which is not in the record": lambda sent: "new home" in sent.step,
+        },
+        {"tools": _is("tool"), "rules": _is("system")},
+        overwrites=True,
+    ),
 }
 
 FINISHED: tuple[str, ...] = (
@@ -184,6 +196,7 @@ FINISHED: tuple[str, ...] = (
     "claude-code",
     "qwen",
     "copilot",
+    "cline",
 )
 """The records whose requests must all be equal or explained."""
 
@@ -326,7 +339,7 @@ class Judge:
         prompt = "\n\n".join(item[1] for item in missing if item[0] == "system")
         explained = {item: gap for item in missing if (gap := self._gap(item, prompt, request.gaps, sent.body))}
         left = _without(theirs, explained, missing)
-        ours = _without(ours, dict.fromkeys(_starts(added, explained), ""), added)
+        ours = _without(ours, dict.fromkeys(_starts(added, explained, self.record.overwrites), ""), added)
         if left != ours:
             return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
         return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(explained.values())), point=where)
@@ -342,10 +355,13 @@ class Judge:
         return None
 
 
-def _starts(added: list[Item], explained: Mapping[Item, str]) -> list[Item]:
-    """Return our results of which the agent sent more: a gap explains the rest."""
+def _starts(added: list[Item], explained: Mapping[Item, str], overwrites: bool) -> list[Item]:
+    """Return our parts in the place of explained ones: the start of a result, or a paragraph of a later system prompt."""
     whole = [item[1] for item in explained if item[0] == "result text"]
-    return [item for item in added if item[0] == "result text" and any(text.startswith(item[1]) for text in whole)]
+    found = [item for item in added if item[0] == "result text" and any(text.startswith(item[1]) for text in whole)]
+    if overwrites and any(item[0] == "system" for item in explained):
+        found += [item for item in added if item[0] == "system"]
+    return found
 
 
 def texts_of(item: Item, body: Body) -> list[str]:

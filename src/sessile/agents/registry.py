@@ -261,6 +261,11 @@ class Registry:
 
 _DATA = (("XDG_DATA_HOME", ".local/share"),)
 _QWEN = (("QWEN_HOME", ".qwen"), ("QWEN_RUNTIME_DIR", "{QWEN_HOME}"))
+_CLINE = (
+    ("CLINE_DIR", ".cline"),
+    ("CLINE_DATA_DIR", "{CLINE_DIR}/data"),
+    ("CLINE_SESSION_DATA_DIR", "{CLINE_DATA_DIR}/sessions"),
+)
 _CONTINUE = (("CONTINUE_GLOBAL_DIR", ".continue"),)
 
 # What a reader of foreign data may raise: values of unexpected types, among others.
@@ -288,6 +293,7 @@ AGENTS = Registry(
         Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
         Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
+        Later("cline", "sessile.agents.cline", "Cline", "{CLINE_SESSION_DATA_DIR}", _CLINE),
         Later("copilot", "sessile.agents.copilot", "CopilotCli", "{COPILOT_HOME}", (("COPILOT_HOME", ".copilot"),)),
         Later("qwen", "sessile.agents.qwen", "QwenCode", "{QWEN_RUNTIME_DIR}", _QWEN),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),

@@ -74,7 +74,7 @@ class Dialect(NamedTuple):
         name: The agent.
         gaps: What the agent sends but does not store, such as its system prompt.
         tool_ids: The form of the ids of calls, as in `Policy`.
-        missing: The text of the result that is added for a call without one.
+        missing: The text of the result that is added for a call without one; `{tool}` stands for the name of its tool.
         bootstrap: Whether a user message is added before a conversation that starts with the model.
         merge_users: Whether consecutive user messages are merged.
         merge_assistants: Whether consecutive answers are merged.
