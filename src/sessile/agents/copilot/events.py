@@ -112,7 +112,7 @@ class Events:
             self._assets[asset] = data
 
     def _header(self, events: list[dict[str, Any]], stem: str, entries: list[Entry]) -> Entry:
-        start = next((event["data"] for event in events if event["type"] == "session.start"), {})
+        start: Json = next((event["data"] for event in events if event["type"] == "session.start"), {})
         place = start.get("context")
         place = place if isinstance(place, dict) else {}
         session_id = start.get("sessionId")
