@@ -161,9 +161,11 @@ def _single(files: list[Path], trees: dict[Path, ast.Module]) -> list[str]:
 
 
 def _late(trees: dict[Path, ast.Module]) -> list[str]:
-    """Return imports inside functions."""
+    """Return imports inside functions. Agents and adapters are loaded on demand, so theirs do not count."""
     found = set()
     for path, tree in trees.items():
+        if path.relative_to(PACKAGE).parts[0] in UNLIMITED:
+            continue
         for function in ast.walk(tree):
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 found |= {

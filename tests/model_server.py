@@ -1,4 +1,4 @@
-"""A test server for the protocols of model vendors, with scripted answers and failures.
+"""A test server for the protocols of model vendors (Anthropic, OpenAI chat and responses), with scripted answers and failures.
 
     with serving() as server:
         server.say("text")                    the next answer, streamed in pieces
@@ -154,6 +154,25 @@ def _anthropic_block(
         yield {"type": "content_block_stop", "index": index}
 
 
+def _responses(answer: Answer) -> Iterator[dict[str, Any] | None]:
+    part = {"type": "output_text", "text": answer.text, "annotations": []}
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+    usage = answer.usage or {"input_tokens": 11, "output_tokens": 3, "total_tokens": 14}
+    response: dict[str, Any] = {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}
+    yield {"type": "response.created", "response": response}
+    started = item | {"status": "in_progress", "content": []}
+    yield {"type": "response.output_item.added", "output_index": 0, "item": started}
+    for piece in _pieces(answer.text):
+        at = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+        yield {"type": "response.output_text.delta", **at, "delta": piece}
+    yield {"type": "response.output_item.done", "output_index": 0, "item": item}
+    done = response | {"status": "completed", "output": [item], "usage": usage}
+    yield {"type": "response.completed", "response": done}
+
+
+_STREAMS = {"/chat/completions": _openai, "/messages": _anthropic, "/responses": _responses}
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 10  # seconds until an idle connection is closed
@@ -168,13 +187,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.model.asked.append(Asked(self.path, dict(self.headers), body))
         answer = self.model.next()
         self.close_connection = not answer.keep
-        if answer.raw is not None or not self.path.endswith(("/chat/completions", "/messages")):
+        if answer.raw is not None or self._stream_of() is None:
             self._send(answer, answer.raw or json.dumps({"summary": answer.text}).encode())
         elif answer.status != 200:
             error = {"type": "error", "error": {"type": "invalid_request_error", "message": answer.text}}
             self._send(answer, json.dumps(error).encode())
         else:
             self._stream(answer)
+
+    def do_GET(self) -> None:
+        """Answer that there is nothing: some programs ask for a list of models."""
+        self.close_connection = True
+        self._send(Answer(status=404), b"{}")
+
+    def _stream_of(self) -> Any:
+        """Return the protocol of the path."""
+        path = self.path.partition("?")[0]
+        return next((stream for end, stream in _STREAMS.items() if path.endswith(end)), None)
 
     def _send(self, answer: Answer, data: bytes) -> None:
         self.model.over.wait(answer.pause)
@@ -194,11 +223,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.send_header("Connection", "keep-alive" if answer.keep else "close")
         self.end_headers()
-        is_openai = self.path.endswith("/chat/completions")
-        for event in _openai(answer) if is_openai else _anthropic(answer):
+        stream = self._stream_of()
+        assert stream is not None
+        for event in stream(answer):
             self.model.over.wait(answer.pause)
             data = "[DONE]" if event is None else json.dumps(event)
-            named = "" if is_openai or event is None else f"event: {event['type']}\n"
+            named = "" if event is None or stream is _openai else f"event: {event['type']}\n"
             self._chunk(f"{named}data: {data}\n\n".encode())
         if not answer.cut:
             self._chunk(b"")
@@ -215,10 +245,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[ModelServer]:
-    """Run a server on a free local port for a block."""
+def serving(port: int = 0) -> Iterator[ModelServer]:
+    """Run a server for a block, on a free local port or the given one."""
     handler = type("Handler", (_Handler,), {})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     server.daemon_threads = False
     model = handler.model = ModelServer(f"http://127.0.0.1:{server.server_address[1]}")  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))

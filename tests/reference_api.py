@@ -21,8 +21,8 @@ import sessile.aio
 
 GROUPS = {
     "Sessions": "Store Session Entry Receipt TreeNode Finding SessionInfo BlobStore",
-    "What the model sees": "SessionContext build_session_context convert_to_llm to_anthropic to_openai to_responses"
-    " to_google Models",
+    "What the model sees": "SessionContext build_session_context convert_to_llm to_anthropic to_openai to_responses to_google"
+    " Models",
     "Sessions of every agent": "Library Filter Listing SessionRow Results Hit",
     "Long sessions": "Compactor CompactionSettings Hooks Navigator Summary"
     " AnthropicSummarizer OpenAISummarizer CommandSummarizer",

@@ -65,6 +65,9 @@ NORMAL = (
     Rule("letters and digits of the system prompt and of descriptions of tools", "the records have them blanked"),
     Rule("letters and digits of a text that was sent in one part with a reminder", "the same"),
     Rule("the system prompt in one block or in several", "is one text; blocks are marks for the cache"),
+    Rule(
+        "a result that is in the same content already", "Gemini CLI stores results twice, and sends both after a resume"
+    ),
 )
 """What two requests may differ in and still count as equal. No text, call, result or image is left out."""
 
@@ -78,9 +81,15 @@ class Record(NamedTuple):
         asides: Requests that are not part of a conversation, such as those for a summary or a title: a name and a test.
         gaps: Which parts a gap of the request covers: the start of the gap's text, and a test of the part.
         same_ids: Whether the ids of calls must be equal; otherwise they count by the order in which they appear.
+        lost: The start of the gap that covers turns which the agent does not store, or has deleted.
         logged: Whether the agent records requests in rows beside the conversation, so that failed ones have entries too.
         removes: Whether the agent removes what was rewound from its files.
         overwrites: Whether the agent stores only the last system prompt.
+        thread: Returns the id of the session that a request belongs to; if no file has it, the session was deleted.
+        listed: Whether tools are stored as a list or not at all: other sessions may have the definition of one of them, which
+            does not tell that it was offered here.
+        shortened: The start of the gap's text that covers a text of which the agent leaves out whole lines when it sends it.
+        also: Another agent that reads sessions of the same program, in another form.
     """
 
     agent: str
@@ -88,9 +97,14 @@ class Record(NamedTuple):
     asides: Mapping[str, Callable[[Sent], bool]] = {}
     gaps: Mapping[str, Callable[[Item], bool]] = {}
     same_ids: bool = True
+    lost: str | None = None
     logged: bool = False
     removes: bool = False
     overwrites: bool = False
+    thread: Callable[[Sent], str] | None = None
+    listed: bool = False
+    shortened: str = ""
+    also: str | None = None
 
 
 def _by_sevens(usage: Mapping[str, Any]) -> int | None:
@@ -103,6 +117,17 @@ def _by_threes(usage: Mapping[str, Any]) -> int | None:
     """The scripted model of all other agents: output = 100 + 3n."""
     made = usage.get("output", 0) - 100
     return made // 3 if made > 0 and made % 3 == 0 else None
+
+
+def _by_twenties(usage: Mapping[str, Any]) -> int | None:
+    """The same by the total, which is 1100 + 20n: OpenCode counts thoughts apart from the output, and more of them."""
+    made = usage.get("totalTokens", 0) - 1100
+    return made // 20 if made > 0 and made % 20 == 0 else _by_threes(usage)
+
+
+def _by_threes_apart(usage: Mapping[str, Any]) -> int | None:
+    """The same where the program counts thoughts apart from the output."""
+    return _by_threes({"output": usage.get("output", 0) - usage.get("reasoning", 0)})
 
 
 def _without_tools(sent: Sent) -> bool:
@@ -128,15 +153,37 @@ def _is_beside(sent: Sent) -> bool:
     return ordered or any(str(part.get("text")).startswith("<state_snapshot>") for part in sent.answer or ())
 
 
+def _turn(sent: Sent) -> dict[str, Any]:
+    """Return what Codex tells its server about a request."""
+    told: dict[str, Any] = json.loads(sent.body.get("client_metadata", {}).get("x-codex-turn-metadata", "{}"))
+    return told
+
+
 def _is(*kinds: str) -> Callable[[Item], bool]:
     return lambda item: item[0] in kinds
+
+
+def _is_flush(sent: Sent) -> bool:
+    return any(text.startswith("Pre-compaction memory flush.") for text in strings(sent.body["messages"]))
+
+
+def _starts(*starts: str) -> Callable[[Item], bool]:
+    """Texts that start so, after the time of a prompt."""
+    return lambda item: item[0] == "text" and re.sub(r"^\[[^]]* UTC\] ", "", item[1]).startswith(starts)
 
 
 def _is_reminder(item: Item) -> bool:
     return item[0] == "text" and _blank(item[1]).startswith(_blank("<system-reminder>"))
 
 
+def _is_environment(item: Item) -> bool:
+    return item[0] == "text" and _blank(item[1]).strip().startswith(_blank("<environment_details>"))
+
+
 _SUMMARY = {"summary request: not part of the conversation": _without_tools}
+
+_ELSEWHERE = {"its session is in another home": lambda sent: "new home" in sent.step}
+_PROMPT = {"system prompt": _is("system"), "tools": _is("tool")}
 
 RECORDS: dict[str, Record] = {
     "pi-0.87.1": Record("pi", _by_sevens, _SUMMARY),
@@ -150,6 +197,19 @@ RECORDS: dict[str, Record] = {
     "openclaw-2026.2.3-1": Record(
         "openclaw", _by_sevens, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}
     ),
+    "goose": Record("goose", _by_threes, _SUMMARY, {"system prompt": _is("system"), "tools": _is("tool")}),
+    "openclaw-2026.9.6": Record(
+        "openclaw-db",
+        _by_sevens,
+        {**_SUMMARY, "memory flush: not part of the conversation": _is_flush},
+        {
+            "system prompt": _is("system"),
+            "tools": _is("tool"),
+            "internal context": _starts("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"),
+        },
+        listed=True,
+        also="openclaw",
+    ),
     "claude-code": Record(
         "claude",
         _by_threes,
@@ -160,7 +220,6 @@ RECORDS: dict[str, Record] = {
         {"system block 1": _is("system")},
         logged=True,
     ),
-    "codex": Record("codex", _by_threes),
     "qwen": Record(
         "qwen",
         _by_threes,
@@ -186,6 +245,28 @@ RECORDS: dict[str, Record] = {
         {"tools": _is("tool"), "rules": _is("system")},
         overwrites=True,
     ),
+    "codex": Record(
+        "codex",
+        _by_threes,
+        {
+            "summary request: not part of the conversation": lambda sent: (
+                _turn(sent).get("request_kind") == "compaction"
+            ),
+            "title request: not part of the conversation": lambda sent: (
+                _turn(sent).get("thread_source") == "thread_title"
+            ),
+        },
+        {"tools": _is("tool")},
+        thread=lambda sent: str(_turn(sent).get("thread_id")),
+        listed=True,
+        shortened="instructions",
+    ),
+    "continue": Record("continue", _by_threes, {**_SUMMARY, **_ELSEWHERE}, _PROMPT, lost="turns"),
+    "opencode": Record("opencode", _by_twenties, {**_SUMMARY, **_ELSEWHERE}, _PROMPT),
+    "kilo": Record(
+        "kilo", _by_twenties, {**_SUMMARY, **_ELSEWHERE}, {**_PROMPT, "environment details": _is_environment}
+    ),
+    "gemini": Record("gemini", _by_threes_apart, _SUMMARY, _PROMPT, lost="turns"),
 }
 
 FINISHED: tuple[str, ...] = (
@@ -193,7 +274,11 @@ FINISHED: tuple[str, ...] = (
     "pi-0.73.1",
     "oh-my-pi-18.2.3",
     "openclaw-2026.2.3-1",
+    "openclaw-2026.9.6",
+    "goose",
     "claude-code",
+    "codex",
+    "continue",
     "qwen",
     "copilot",
     "cline",
@@ -245,13 +330,19 @@ class Judge:
         assert agent is not None
         self._agent = agent
         names = lambda path: sorted(item.name for item in Path(path).iterdir()) if Path(path).is_dir() else []  # noqa: E731
-        sources = agent.sources(str(folder / "home"), {}, names)
-        roots = [Path(source.sessions) for source in sources if not agent.rendered]
-        self.paths = sorted(
-            str(path) for root in roots if root.is_dir() for path in root.rglob("*.jsonl*") if path.is_file()
-        )
-        places = [source.sessions for source in sources if agent.rendered]
-        self.paths += [each.path for place in places for each in agent.stored(self._store.fs, place) or ()]
+        also = None if self.record.also is None else AGENTS.get(self.record.also)
+        places = [Path(source.sessions) for source in agent.sources(str(folder / "home"), {}, names)]
+        if any(place.suffix == ".db" for place in places):  # databases that were moved to other places
+            places += sorted({path for path in (folder / "home").rglob("*.db") if path.is_file()} - {*places})
+        roots = [place for place in places if place.exists()]
+        if agent.rendered:
+            self.paths = sorted(each.path for root in roots for each in agent.stored(self._store.fs, str(root)) or ())
+            roots = (
+                [] if also is None else [Path(each.sessions) for each in also.sources(str(folder / "home"), {}, names)]
+            )
+        else:
+            self.paths = []
+        self.paths += sorted(str(path) for root in roots for path in root.rglob("*.jsonl*") if path.is_file())
         self._open: dict[str, Session] = {}
 
     def session(self, path: str) -> Session:
@@ -271,7 +362,7 @@ class Judge:
             forked = bool(session.header.get("parentSession"))
             for entry in session.get_entries():
                 body = entry.body
-                message = body.get("message")
+                message = {**body, "role": "custom"} if body.get("type") == "custom_message" else body.get("message")
                 if isinstance(body.get("summary"), str):
                     summaries.append((Point(path, body.get("id"), forked), body["summary"]))
                 if not isinstance(message, dict):
@@ -304,14 +395,20 @@ class Judge:
         for name, test in self.record.asides.items():
             if test(sent):
                 return Verdict(sent.n, sent.step, "aside", (name,))
+        if self.record.thread is not None and self.record.thread(sent) not in self.home.texts:
+            return Verdict(sent.n, sent.step, "aside", ("deleted: no file of the session is left",))
         answered, others, summaries = self.points
         if points := answered.get(sent.n):
             # A fork has copies of the answers before it: the session that it was made from sent the request.
-            point = min(points, key=lambda point: point.forked)
-            return self._compare(sent, point)
+            found = [self._compare(sent, point) for point in sorted(points, key=lambda point: point.forked)]
+            return min(found, key=lambda verdict: verdict.outcome == "unexplained")
         # An answer that failed or was stopped tells no usage: the request was sent after an entry whose text it has.
         sequence = sent.body.get("messages") or sent.body.get("input") or sent.body["contents"]
-        last, whole = "\n".join(strings(sequence[-1])), "\n".join(strings(sequence))
+        if self._is_lost(sequence):
+            return Verdict(sent.n, sent.step, "gap", (str(self.record.lost),))
+        turn = max((at for at, each in enumerate(sequence) if each.get("role") in ("assistant", "model")), default=-1)
+        turn = min(turn + 1, len(sequence) - 1)
+        last, whole = "\n".join(strings(sequence[turn:])), "\n".join(strings(sequence))
         candidates = [point for point, text in others if text and (text in last or _blank(text) in last)][-12:]
         candidates += [point for point, text in summaries if text in whole]
         found = [self._compare(sent, point) for point in candidates]
@@ -323,6 +420,19 @@ class Judge:
             return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has a text of the request",))
         return min(found, key=lambda verdict: (verdict.outcome == "unexplained", len(verdict.diff)))
 
+    def _is_lost(self, sequence: list[Any]) -> bool:
+        """Return whether the last prompt of a request is in no file, and the agent's gaps name that."""
+        dialect = self._agent.dialect
+        if (
+            self.record.lost is None
+            or dialect is None
+            or not any(gap.startswith(self.record.lost) for gap in dialect.gaps)
+        ):
+            return False
+        prompts = [list(strings(message)) for message in sequence if message.get("role") == "user"]
+        said = [text for text in (prompts[-1] if prompts else []) if text not in ("user", "text")][-1:]
+        return bool(said) and not any(self.home.has(text) for text in said)
+
     def _compare(self, sent: Sent, point: Point) -> Verdict:
         api = api_of(sent)
         if api not in APIS:
@@ -330,11 +440,15 @@ class Judge:
         session = self.session(point.path)
         _, request = next_request(session, api, at=point.entry, agent=self._agent, fs=self._store.fs)
         ours = items(_cut(request, set(_CUT.findall(json.dumps(sent.body)))), api, self.record.same_ids)
-        theirs = items(sent.body, api, self.record.same_ids)
+        theirs = [self._unsigned(item, request.gaps) for item in items(sent.body, api, self.record.same_ids)]
         ours = _blanked_alike(ours, theirs)
+        shortened = (
+            self.record.shortened if any(gap.startswith(self.record.shortened or "?") for gap in request.gaps) else ""
+        )
+        ours, cut = _shortened_alike(ours, theirs) if shortened else (ours, False)
         where = f"{Path(point.path).name}#{point.entry}"
         if ours == theirs:
-            return Verdict(sent.n, sent.step, "equal", point=where)
+            return Verdict(sent.n, sent.step, "gap" if cut else "equal", (shortened,) if cut else (), point=where)
         missing, added = differences(theirs, ours)
         prompt = "\n\n".join(item[1] for item in missing if item[0] == "system")
         explained = {item: gap for item in missing if (gap := self._gap(item, prompt, request.gaps, sent.body))}
@@ -342,7 +456,15 @@ class Judge:
         ours = _without(ours, dict.fromkeys(_starts(added, explained, self.record.overwrites), ""), added)
         if left != ours:
             return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
-        return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(explained.values())), point=where)
+        names = [shortened] * cut + [*explained.values()]
+        return Verdict(sent.n, sent.step, "gap", tuple(dict.fromkeys(names)), point=where)
+
+    def _unsigned(self, item: Item, named: Iterable[str]) -> Item:
+        """Return a call without its signature, if a gap says that signatures are not stored, and no file has it."""
+        signed = item[0] == "call" and len(item) > 4 and item[4]
+        if not signed or not any(name.startswith("signatures") for name in named) or self.home.has(item[4]):
+            return item
+        return (*item[:4], "")
 
     def _gap(self, item: Item, prompt: str, named: Iterable[str], body: Body) -> str | None:
         """Return the gap that explains a missing part: the request names it, and no file has its text."""
@@ -350,6 +472,9 @@ class Judge:
             if not covers(item) or not any(name.startswith(start) for name in named):
                 continue
             texts = [prompt] if item[0] == "system" else texts_of(item, body)
+            if item[0] == "tool" and self.record.listed:
+                lost = [tool for tool in body["tools"] if not self.home.defines(tool)]
+                return start if lost else None
             if not any(self.home.has(text) for text in texts):
                 return start
         return None
@@ -364,6 +489,18 @@ def _starts(added: list[Item], explained: Mapping[Item, str], overwrites: bool) 
     return found
 
 
+def _shortened_alike(ours: list[Item], theirs: list[Item]) -> tuple[list[Item], bool]:
+    """Return our parts with the first text as the agent sent it, if that is ours without some whole lines."""
+    at = next((number for number, item in enumerate(ours) if item[0] == "text"), None)
+    sent = next((item for item in theirs if item[0] == "text"), None)
+    if at is None or sent is None or sent == ours[at]:
+        return ours, False
+    lines = iter(ours[at][1].split("\n"))
+    if not all(line in lines for line in sent[1].split("\n")):  # each is found after the one before it
+        return ours, False
+    return [*ours[:at], sent, *ours[at + 1 :]], True
+
+
 def texts_of(item: Item, body: Body) -> list[str]:
     """Return the texts of a part that must not be in any file for it to count as not stored."""
     if item[0] == "tool":
@@ -374,14 +511,19 @@ def texts_of(item: Item, body: Body) -> list[str]:
 
 def _without(theirs: list[Item], explained: Mapping[Item, str], missing: list[Item]) -> list[Item]:
     """Return the agent's parts without the explained ones, as often as they are missing."""
-    left = []
+    left: list[Item] = []
+    emptied = False
     gone = Counter(item for item in missing if item in explained)
     for item in theirs:
         if gone[item]:
             gone[item] -= 1
+            emptied = bool(left) and left[-1][0] == "message"
         else:
+            if emptied and item[0] == "message":
+                left.pop()  # a message of which nothing is left
+            emptied = False
             left.append(item)
-    return left
+    return left[:-1] if emptied else left
 
 
 # -- requests as a flat list of parts
@@ -596,6 +738,18 @@ def _responses(body: Mapping[str, Any]) -> Iterator[Item]:
             yield "other", canonical(rest)
 
 
+def _once(parts: list[Body]) -> Iterator[Body]:
+    """Yield the parts of a content, without results that are there already, and their images."""
+    seen: list[object] = []
+    for part in parts:
+        result = part.get("functionResponse")
+        known = None if result is None else (result.get("id"), result["name"])
+        known = part["inlineData"]["data"] if "inlineData" in part and seen else known
+        if known is None or known not in seen:
+            seen += [] if known is None else [known]
+            yield part
+
+
 def _google(body: Mapping[str, Any]) -> Iterator[Item]:
     for part in (body.get("systemInstruction") or {}).get("parts") or ():
         yield "system", part["text"]
@@ -604,7 +758,7 @@ def _google(body: Mapping[str, Any]) -> Iterator[Item]:
             yield "tool", tool.get("name", ""), canonical(tool)
     for content in body["contents"]:
         yield "message", content.get("role", "user")
-        for part in content["parts"]:
+        for part in _once(content["parts"]):
             signature = part.get("thoughtSignature") or ""
             if "functionCall" in part:
                 call = part["functionCall"]
@@ -673,6 +827,18 @@ def _short(item: Item) -> str:
 # -- what the agent stored
 
 
+def _definitions(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        told = value.get("parameters") or value.get("format")
+        if isinstance(value.get("name"), str) and isinstance(told, dict):
+            yield _blank(canonical(told))
+        for item in value.values():
+            yield from _definitions(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _definitions(item)
+
+
 class Home:
     """Every text in an agent's files: as it is there, in JSON strings, in databases, and unpacked."""
 
@@ -700,6 +866,20 @@ class Home:
             paragraphs = [_blank(part.strip()) for part in text.split("\n\n") if part.strip()]
             self._known[text] = text.strip() in self.texts or all(part in self.blanked for part in paragraphs)
         return self._known[text]
+
+    def defines(self, tool: Body) -> bool:
+        """Return whether a file has the definition of a tool: its parameters, or the grammar of its input."""
+        told = tool.get("parameters") or tool.get("format")
+        return bool(told) and _blank(canonical(told)) in self.definitions
+
+    @cached_property
+    def definitions(self) -> set[str]:
+        """The definitions of tools in all rows."""
+        found: set[str] = set()
+        for path in sorted(self.folder.rglob("*.jsonl")):
+            for line in path.read_text("utf-8", "replace").split("\n"):
+                found.update(_definitions(json.loads(line) if line.startswith("{") else None))
+        return found
 
     def _of(self, data: bytes, path: Path | None = None) -> Iterator[str]:
         if data.startswith(b"\x28\xb5\x2f\xfd"):

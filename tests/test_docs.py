@@ -177,7 +177,7 @@ def test_common_changes_touch_at_most_three_files_that_exist() -> None:
     """The table in CONTRIBUTING.md names real files, at most three for each change."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     rows = text.partition("| to add | change |")[2].partition("\n\n")[0].splitlines()[2:]
-    assert len(rows) == 10
+    assert len(rows) >= 10
     for row in rows:
         places = re.findall(r"`([\w/]+(?:\.py|/))`", row)
         assert 1 <= len(places) <= 3, row

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from sessile.core.context import SessionContext, build_session_context
     from sessile.core.entries import Entry
     from sessile.core.lines import Finding
-    from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai, to_responses
+    from sessile.core.messages.anthropic import to_anthropic
+    from sessile.core.messages.family import convert_to_llm
+    from sessile.core.messages.gemini import to_google
+    from sessile.core.messages.openai_chat import to_openai
+    from sessile.core.messages.openai_responses import to_responses
     from sessile.core.redact import Redactor, find_secrets
     from sessile.core.summaries import Summary
     from sessile.discovery import SessionInfo
@@ -53,11 +57,11 @@ _MODULES = {
     # Context and providers
     "SessionContext": "sessile.core.context",
     "build_session_context": "sessile.core.context",
-    "convert_to_llm": "sessile.core.messages",
-    "to_anthropic": "sessile.core.messages",
-    "to_openai": "sessile.core.messages",
-    "to_responses": "sessile.core.messages",
-    "to_google": "sessile.core.messages",
+    "convert_to_llm": "sessile.core.messages.family",
+    "to_anthropic": "sessile.core.messages.anthropic",
+    "to_openai": "sessile.core.messages.openai_chat",
+    "to_responses": "sessile.core.messages.openai_responses",
+    "to_google": "sessile.core.messages.gemini",
     "Models": "sessile.vendors.models",
     # Sessions of all agents
     "Library": "sessile.library",

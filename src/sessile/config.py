@@ -755,6 +755,7 @@ VARIABLES: Mapping[str, Sequence[Variable]] = {
         ),
         Variable("PI_CONFIG_DIR", "`.omp`, `.xcsh`", "oh-my-pi and xcsh, in the home folder"),
         Variable("XDG_DATA_HOME", "`~/.local/share`", "oh-my-pi and xcsh, if they use it"),
+        Variable("TMPDIR", "`/tmp`", "oh-my-pi has short names for projects below it"),
     ),
     "Output of the command": (
         Variable("NO_COLOR", "colors in a terminal", "if set, no colors; TERM=dumb has the same effect"),

@@ -27,7 +27,7 @@ import msgspec
 from sessile.agents.openclaw.binding_store import own_bindings
 from sessile.agents.openclaw.paths import agents_in
 from sessile.core.ids import sha256
-from sessile.core.messages import joined_text
+from sessile.core.messages.family import joined_text
 from sessile.core.text import iso_timestamp
 from sessile.errors import (
     Conflict,

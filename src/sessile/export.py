@@ -161,7 +161,7 @@ class Export:
         """
         session = self._session
         header = self._redacted(dict(session.header), "header")
-        title = self._redacted(session.title, "header")
+        title = self._redacted(session.shown_title, "header")
         count = session.count_entries() if self._leaf is None else sum(1 for _ in self)
         return Transcript(
             id=session.id,

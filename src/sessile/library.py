@@ -48,7 +48,7 @@ from sessile.storage.catalog import CaughtUp
 from sessile.storage.catalog_rows import Listing, SessionRow
 from sessile.storage.filters import EVERYTHING, Filter
 from sessile.storage.formats import Formats
-from sessile.storage.layout import JOURNAL, Source, artifacts_of, stem_of
+from sessile.storage.layout import JOURNAL, Source, artifacts_of, is_segment, stem_of
 from sessile.store import Store
 
 if TYPE_CHECKING:
@@ -383,6 +383,9 @@ class Library:
             rows = [row for row in rows if self.store.layout.owns(row.path)] or rows
             rows = [row for row in rows if not self.store.layout.keeps(row.path)] or rows
             rows = [row for row in rows if not row.draft] or rows
+            if len(rows) > 1:  # the last file of a session whose agent starts a new one after a rewind
+                shown = self._catalog.list(Filter(id_prefix=name, hide=("unreadable", "imported"))).rows
+                rows = [row for row in rows if row.number in {each.number for each in shown}] or rows
         return rows
 
     def _by_title(self, name: str) -> Sequence[SessionRow]:
@@ -447,6 +450,7 @@ class Library:
             everywhere = self._catalog.search(text, fields=indexed, limit=1, directly=False).matches
             excluded = sum(everywhere.get(field, 0) - results.matches.get(field, 0) for field in indexed)
             results = results._replace(excluded=max(0, excluded))
+        results = _once(results)
         if not (results.pending or (scan and self._must_scan(results, fields, limit, count))):
             return results
         rows = self._catalog.list(Filter(hide=()) if wanted is None else wanted).rows
@@ -457,7 +461,7 @@ class Library:
             return results
         beyond = self._catalog.list(Filter(hide=())).rows if numbers is not None and not results.hits else []
         others = [row for row in beyond if row.number not in (numbers or ())]
-        return self.scan_rest(
+        found = self.scan_rest(
             results,
             text,
             rows,
@@ -468,6 +472,7 @@ class Library:
             timeout=timeout,
             progress=progress,
         )
+        return _once(found)
 
     @staticmethod
     def _must_scan(results: Results, fields: Sequence[Field] | None, limit: int, count: bool) -> bool:
@@ -717,6 +722,23 @@ class SubAgent(NamedTuple):
     worktree_path: str | None
     messages: int | None
     problem: str | None
+
+
+def _once(results: Results) -> Results:
+    """Return the hits without those in an earlier file of a session that goes on in a later one, which has its rows too."""
+    later = {hit.session_id for hit in results.hits if is_segment(hit.path)}
+    if not later:
+        return results
+    last: dict[tuple[str, str | None, str], str] = {}
+    for hit in results.hits:
+        key = (hit.session_id, hit.entry_id, hit.field)
+        last[key] = max(last.get(key, ""), hit.path, key=posixpath.basename)
+    hits = [
+        hit
+        for hit in results.hits
+        if hit.session_id not in later or hit.path == last[hit.session_id, hit.entry_id, hit.field]
+    ]
+    return results._replace(hits=hits)
 
 
 def agent_files(store: Store, path: str) -> Iterator[str]:

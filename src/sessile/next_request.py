@@ -18,7 +18,7 @@ from sessile.agents.registry import AGENTS
 from sessile.core.context import SessionContext
 from sessile.core.hygiene import Receiver
 from sessile.core.kinds import BOUNDARY, CHAIN, MESSAGE, STATE
-from sessile.core.sending import APIS, last_api, receiver_of, request_for
+from sessile.core.sending import APIS, gaps_of, last_api, receiver_of, request_for
 from sessile.errors import Invalid
 from sessile.storage.base import NATIVE, Filesystem
 from sessile.storage.layout import Source
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sessile.session import SessionView
 
 DEFAULT_API = "anthropic"
+
+__all__ = ["agent_named", "agent_of", "context_for", "gaps_of", "next_request", "whole_context"]
 
 
 def agent_of(session: SessionView, sources: Iterable[Source] = ()) -> Agent | None:

@@ -23,6 +23,7 @@ from sessile.errors import (
     SessionExists,
     SessionNotFound,
     UnsafePath,
+    Unsupported,
     UnsupportedVersion,
     storage_failure,
     storage_failures,
@@ -30,6 +31,7 @@ from sessile.errors import (
 from sessile.session import Session
 from sessile.storage import atomic, drafts
 from sessile.storage.base import OwnJournal
+from sessile.storage.layout import root_of
 from sessile.storage.reader import JournalReader
 
 if TYPE_CHECKING:
@@ -63,11 +65,21 @@ def open_for_writing(store: Store, path: str, cwd: str | None, *, in_place: bool
         notices.append(_start_over(store, path, cwd))
         found = store.journals.open(path)
     journal = found
+    if not in_place and (root := _other_root(store, path)) is not None:
+        journal.close()
+        hint = f"fork it, open it with Store({root!r}), or pass in_place=True"
+        raise Unsupported("this session belongs to another program or store, and is only read", path=path, hint=hint)
     notices += _migrate(store, journal)
     session = Session(store, journal, journal, ours=store.layout.owns(path))
     session.notices += notices
     store._leave_breadcrumb(session)
     return session
+
+
+def _other_root(store: Store, path: str) -> str | None:
+    """The root of another store, such as the home of pi, that a file lies in."""
+    root = None if store.layout.owns(path) else root_of(path)
+    return None if root == store.layout.root else root
 
 
 def _published(store: Store, draft: str, notices: list[str]) -> str:

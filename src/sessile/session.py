@@ -36,6 +36,7 @@ from sessile.core.context import (
     live_part,
     missing_parent,
 )
+from sessile.core.digest import spoken, title_of
 from sessile.core.entries import Content, Entry, Payload, Restore, with_base
 from sessile.core.ids import derived_entry_id, new_entry_id
 from sessile.core.kinds import BOUNDARY, CHAIN, LEAF_MARKER, MARKER, MARKERS, TAG, TITLE, State, fold, kind_of
@@ -246,6 +247,21 @@ class SessionView:
             return name if isinstance(name, str) and name else None
         title = self.header.get("title")
         return title if isinstance(title, str) and title else None
+
+    @property
+    def first_text(self) -> str | None:
+        """The beginning of the first message of the user on one line; `None` if there is none near the start."""
+        for entry in islice(self.iter_entries(), _FIRST_ENTRIES):
+            message = entry.get("message")
+            if isinstance(message, dict) and message.get("role") == "user" and (text := spoken(message.get("content"))):
+                return text
+        return None
+
+    @property
+    def shown_title(self) -> str:
+        """The title as listings show it: the title, else the beginning of the first prompt, else "(no title)"."""
+        title = self.title
+        return title_of(title, None if title else self.first_text)
 
     @property
     def title_source(self) -> str | None:
@@ -603,7 +619,7 @@ class Session(SessionView):
         self.notices: list[str] = []
         self._store = store
         self._writer = writer
-        self._ours = ours
+        self._ours = ours and not store.layout.is_agents
         self._closed = False
 
     @classmethod
@@ -682,7 +698,7 @@ class Session(SessionView):
             missing, new_ids = payloads[len(present) :], ids[len(present) :]
             markers = [marker for marker, leaf in self._markers.items() if leaf == parent]
             try:
-                limit = MAX_READ if self._store.is_memory else MAX_LINE
+                limit = MAX_LINE if self._shrinks else MAX_READ
                 batch = _Batch(
                     missing, new_ids, key, parent, self._now(), self._stored, on_leaf_moved, moved, markers, limit
                 )
@@ -1049,6 +1065,10 @@ class Session(SessionView):
             raise Invalid(
                 "invalid tag: it must have a visible character", path=self.path, hint="pass None to remove the tag"
             )
+        if not self._ours:
+            raise Unsupported(
+                "only our own sessions have tags", path=self.path, hint="fork the session and tag the fork"
+            )
         self._append(make.custom(TAG, {"tag": cleaned}))
         return cleaned
 
@@ -1336,9 +1356,14 @@ class Session(SessionView):
 
     @property
     def _put(self) -> large.Put | None:
-        """Stores a blob; `None` for a session in memory, which keeps everything in its lines."""
+        """Stores a blob; `None` if everything stays in the lines."""
         blobs = self._blobs
-        return None if self._store.is_memory else lambda data: blobs.put(data).hash
+        return (lambda data: blobs.put(data).hash) if self._shrinks else None
+
+    @property
+    def _shrinks(self) -> bool:
+        """Whether large content goes to blobs: not in memory, nor in files that another program reads."""
+        return self._ours and not self._store.is_memory
 
     def _now(self) -> str:
         return iso_timestamp(self._store.now())
@@ -1613,6 +1638,7 @@ def _content(entry: Entry) -> list[Any]:
 # -- the outline
 
 _COUNTED = 5000  # entries of collapsed runs that are read to count calls in them; beyond that only entries are counted
+_FIRST_ENTRIES = 1000  # entries in which the first prompt is looked for
 _NEAR = 64  # steps up from a tool result to the call that it answers
 
 

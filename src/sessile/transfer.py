@@ -1,15 +1,19 @@
 """Sessions from one format to another and from one store to another, without losing anything.
 
     import_session(store, path)       copy another agent's session into the store, with its bytes
-    converted(session, "claude", {})  write a session as a file of another agent, in pieces
+    placed(session, "claude", …)      a clean copy of the conversation, as that agent's own program resumes it
+    converted(session, "claude", {})  the same as a file, in pieces
     sync(source, target)              copy all sessions of one store to another
 
 Rules:
 
 - An import stores the source's bytes once, as a blob, and every entry has the position of its row in them. Importing again
   adds only what is new.
-- Converting back returns the imported bytes, then rows for what was appended since. What has no counterpart in the other
-  format is kept inside the rows, so that converting again restores it, and is counted in the report.
+- A placed copy holds the live conversation with whole texts and images, and nothing of ours. The same conversation gives the same
+  copy, so placing it twice makes one file. An existing file is never overwritten.
+- Converting an imported session back returns the imported bytes, then rows for what was appended since. With `whole`, a session
+  is converted with all branches: what has no counterpart in the other format is kept inside the rows, so that importing the
+  file restores it, and is counted in the report.
 - A sync never deletes or changes anything in the target: a missing session is copied byte for byte, an existing one gets the
   entries that it lacks. If both copies have grown, syncing both ways gives each the entries of the other, as branches. An
   entry that was rewritten in one copy is reported as a conflict, and both copies stay as they are.
@@ -23,7 +27,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain, islice, zip_longest
@@ -31,16 +35,21 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from sessile.agents.base import Placed
 from sessile.agents.claude.rows import title_row
 from sessile.agents.claude.translation import Rendering, uuid_for
 from sessile.agents.myagents import translation as myagents
 from sessile.agents.reader import ForeignReader, open_foreign
+from sessile.agents.registry import AGENTS
 from sessile.core import entries as make
 from sessile.core import large
 from sessile.core.codec import decode, encode, encode_plain, plain
+from sessile.core.context import LAST_ENTRY
+from sessile.core.conversation import Conversation
 from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id, sha256
 from sessile.core.kinds import IMPORT_MARKER, LEAF_MARKER, MARKER, MARKERS, TITLE
+from sessile.core.large import NOTICE
 from sessile.core.migrate import VERSION, version_of
 from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.discovery import describe
@@ -48,7 +57,7 @@ from sessile.errors import Conflict, NotFound, SessileError, SessionExists, Stor
 from sessile.fork import copy_folder
 from sessile.session import Session, SessionView
 from sessile.storage import atomic, session_bytes
-from sessile.storage.base import NATIVE, News, ReadableOwnJournal, Row
+from sessile.storage.base import NATIVE, Filesystem, News, ReadableOwnJournal, Row
 from sessile.storage.layout import JOURNAL, artifacts_of, file_name, stem_of
 from sessile.storage.session_bytes import RawFile
 from sessile.store import Store
@@ -60,6 +69,8 @@ _TAIL = 4096  # bytes at the end of two files of the same size and time that are
 
 Report = dict[str, int]
 """Numbers of entries that have no counterpart in another format, by kind."""
+
+NOTHING_SET: Mapping[str, str] = {}
 
 State = Literal["new", "grown", "same", "failed"]
 
@@ -205,19 +216,26 @@ def _source(session: SessionView) -> Payload:
 # -- converting
 
 
-def converted(session: SessionView, to: str, report: Report) -> Iterator[bytes]:
-    """Convert a session to a file of another agent.
+def converted(
+    session: SessionView, to: str, report: Report, *, at: str | None = None, whole: bool = False
+) -> Iterator[bytes]:
+    """Convert a session to a file of another agent, which the agent's own program resumes.
+
+    The file holds the live conversation, as `sessile resume --in` places it. A session that was imported from this format starts
+    with the imported bytes instead, and "native" and "myagents" hold all entries.
 
     Args:
         session: The session to convert.
-        to: The format: "claude", "myagents", "pi" or "native".
+        to: The format: "claude", "codex", "pi", "omp", "xcsh", "myagents" or "native".
         report: Receives the numbers of entries that have no counterpart in that format, by kind.
+        at: The entry at which the conversation ends; the leaf if `None`.
+        whole: Convert all branches and entries, with extra members from which an import restores them ("claude" only).
 
     Returns:
-        The bytes of the file, in pieces. A session that was imported from this format starts with the imported bytes.
+        The bytes of the file, in pieces.
 
     Raises:
-        Unsupported: There is no conversion to this format.
+        Unsupported: There is no such conversion to this format.
 
     Example:
         ```python
@@ -228,9 +246,103 @@ def converted(session: SessionView, to: str, report: Report) -> Iterator[bytes]:
     """
     if to not in CONVERSIONS:
         raise Unsupported(f"cannot convert to {to!r}", hint=f"use one of {', '.join(CONVERSIONS)}")
-    if session.format == to and (pieces := session._file_pieces()) is not None:
+    if at is None and session.format == to and (pieces := session._file_pieces()) is not None:
         return pieces  # nothing to convert
-    return CONVERSIONS[to](session, report)
+    tree = _TREES.get(to)
+    agent = AGENTS.get(to)
+    if agent is None or not agent.places:
+        if tree is None or at is not None:
+            hint = "fork the session at this entry, then convert the fork"
+            raise Unsupported(f"cannot convert a session from an entry on to {to!r}", hint=hint)
+        return tree(session, report)
+    if at is None and (whole or _imported(session, to) is not None):
+        if tree is None:
+            raise Unsupported(f"cannot convert all branches to {to!r}", hint='use "native", which keeps every entry')
+        return tree(session, report)
+    return iter(placed(session, to, at=at).lines)
+
+
+def placed(
+    session: SessionView,
+    to: str,
+    *,
+    home: str = "",
+    environ: Mapping[str, str] = NOTHING_SET,
+    at: str | None = None,
+    cwd: str | None = None,
+) -> Placed:
+    """Return the live conversation of a session as another agent's own program resumes it. Nothing is written.
+
+    Args:
+        session: The session.
+        to: The name of the agent.
+        home: The user's home folder, where the agent looks.
+        environ: The environment variables.
+        at: The entry at which the conversation ends; the leaf if `None`.
+        cwd: The folder to go on in; that of the session if `None`.
+
+    Raises:
+        Unsupported: No session can be placed for this agent, or the conversation is empty.
+    """
+    agent = AGENTS.get(to)
+    if agent is None or not agent.places:
+        raise Unsupported(f"cannot place a session for {to!r}", hint=f"use one of {', '.join(PLACES)}")
+    context = session.context(LAST_ENTRY if at is None else at)
+    messages = [_whole_message(session, *each) for each in zip(context.messages, context.sources, strict=True)]
+    if not messages:
+        hint = "choose an entry with messages before it, or start the agent without a session"
+        raise Unsupported("there is nothing to resume: the conversation is empty", path=session.path, hint=hint)
+    created = parse_timestamp(session.header.get("timestamp")) or 0
+    origin = origin_of(session)
+    source = None if origin is None else AGENTS.get(origin)
+    surroundings = () if source is None else source.surroundings
+    conversation = Conversation(
+        session.id, origin, cwd or session.cwd or "/", session.title, created, messages, surroundings
+    )
+    return agent.place(conversation, home, environ)
+
+
+def write_placed(fs: Filesystem, copy: Placed) -> bool:
+    """Write a placed session where its agent looks; return whether it was written rather than there already.
+
+    The folders are for this user only, the file appears whole or not at all, and an existing file is never changed: it is the
+    same conversation, which the agent may have continued.
+    """
+    if atomic.exists(fs, copy.path):
+        return False
+    atomic.make_folders(fs, posixpath.dirname(copy.path), below_links=True)
+    with storage_failures(copy.path, "place the session"), atomic.prepared(fs, copy.path, copy.lines) as made:
+        try:
+            fs.link(made, copy.path)
+        except FileExistsError:
+            return False
+        fs.sync_directory(posixpath.dirname(copy.path))
+    return True
+
+
+def origin_of(session: SessionView) -> str | None:
+    """Return the agent whose format a session has, or from which it was imported; `None` for our own sessions."""
+    if session.format != NATIVE:
+        return session.format
+    name = _source(session).get("format")
+    return name if isinstance(name, str) else None
+
+
+def original_of(session: SessionView) -> str | None:
+    """Return the file that a session was imported from, if the conversation has not been continued here since."""
+    leaf = None if session.leaf_id is None else session.get_entry(session.leaf_id)
+    path = _source(session).get("path")
+    return path if isinstance(path, str) and leaf is not None and _origin_of(leaf).is_imported else None
+
+
+def _whole_message(session: SessionView, message: Payload, source: str | None) -> Payload:
+    """A message of a context with its full texts; only native entries may have been cut."""
+    if session.format != NATIVE or source is None or NOTICE.strip() not in str(message):
+        return message
+    whole = session.get_full_entry(source)
+    inner = whole.get("message")
+    found = inner if isinstance(inner, dict) else whole
+    return {name: found.get(name, value) if name != "role" else value for name, value in message.items()}
 
 
 def _as_it_was(session: SessionView, blob: str | None) -> Iterator[bytes]:
@@ -349,12 +461,17 @@ def _to_native(session: SessionView, report: Report) -> Iterator[bytes]:
         yield line + b"\n"
 
 
-CONVERSIONS: dict[str, Callable[[SessionView, Report], Iterator[bytes]]] = {
+_TREES: dict[str, Callable[[SessionView, Report], Iterator[bytes]]] = {
     "claude": _to_claude,
     "myagents": _to_myagents,
     "native": _to_native,
-    "pi": _to_native,
 }
+
+PLACES = tuple(agent.name for agent in AGENTS if agent.places)
+"""The agents that a conversation can be placed for."""
+
+CONVERSIONS = tuple(sorted({*_TREES, *PLACES}))
+"""The formats that a session can be converted to."""
 
 
 # -- syncing

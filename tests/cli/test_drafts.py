@@ -44,7 +44,7 @@ READING = {
     "doctor {}": ".draft",
     "prune {}": "skipped",
     "compact {} --plan": "",
-    "resume {} --print": "resume",
+    "resume {} --print": "pi --session",
 }
 """Verbs that read one session, and what their output contains; `{}` is the name of the session."""
 
@@ -241,12 +241,12 @@ def test_check_includes_drafts_and_says_what_a_repair_does(sessile: Command, kil
     assert "published under its final name" in sessile("repair", killed.id).out
 
 
-def test_resuming_a_draft_publishes_it_first(
+def test_resuming_a_draft_gives_its_agent_a_copy(
     sessile: Command, killed: Draft, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its agent gets the published file; --print only says so."""
+    """The draft stays as it is; --print only says what would be placed."""
     done = sessile("resume", killed.id, "--print")
-    assert "published first" in done.err and killed.id in done.out
+    assert "a copy is placed for pi first" in done.err and killed.id in done.out
     assert os.path.isfile(killed.path)
     started: list[list[str]] = []
     monkeypatch.setattr("sessile.cli.resume.shutil.which", lambda name: f"/bin/{name}")
@@ -257,8 +257,8 @@ def test_resuming_a_draft_publishes_it_first(
 
     monkeypatch.setattr("sessile.cli.resume.os.execv", start)
     assert sessile("resume", killed.id).code == 0
-    assert started[0][-1] == killed.published
-    assert os.path.isfile(killed.published)
+    assert "/.pi/agent/sessions/" in started[0][-1] and os.path.isfile(started[0][-1])
+    assert os.path.isfile(killed.path)
 
 
 @pytest.mark.parametrize("how", ["id", "final path"])

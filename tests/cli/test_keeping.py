@@ -150,7 +150,7 @@ def test_settings_in_a_repository_of_dotfiles_are_followed(sessile: Command, old
 
 @pytest.mark.mission("B1")
 def test_a_kept_session_lives_on_when_its_owner_has_deleted_it(sessile: Command, old: Path, home: Path) -> None:
-    """It can be listed, shown, searched, imported, forked and resumed elsewhere, but not with Claude Code."""
+    """It can be listed, shown, searched, imported, forked and resumed: it is put back first."""
     content = old.read_bytes()
     sessile("keep")
     old.unlink()
@@ -159,9 +159,8 @@ def test_a_kept_session_lives_on_when_its_owner_has_deleted_it(sessile: Command,
     assert "/kept/claude/" in item["path"]
     assert "hello" in sessile("show", SESSION).out
     assert SESSION in sessile("search", "hello", "--json").out
-    refused = sessile("resume", SESSION, "--in", "claude")
-    assert refused.code == 2 and f"cp {item['path']} {old}" in refused.err
-    assert sessile("resume", SESSION, "--json").json["agent"] == "pi"
+    assert f"cp {item['path']} {old} && claude --resume {SESSION}\n" in sessile("resume", SESSION, "--print").out
+    assert sessile("resume", SESSION, "--json").json["place"] == str(old) and not old.exists()
     assert sessile("fork", SESSION).code == 0
     assert Path(item["path"]).read_bytes() == content
     assert sessile("import", SESSION).code == 0
@@ -187,8 +186,8 @@ def test_a_copy_is_never_written_nor_pruned(sessile: Command, old: Path) -> None
     assert Path(copy).read_bytes() == content
 
 
-def test_a_session_of_the_family_is_kept_by_its_name_and_resumed_as_a_fork(sessile: Command, home: Path) -> None:
-    """It is resumed as a fork, because no agent may write to the archive."""
+def test_a_session_of_the_family_is_kept_by_its_name_and_put_back_to_be_resumed(sessile: Command, home: Path) -> None:
+    """Its agent gets it back, because no agent may write to the archive."""
     store = Store(home / ".pi" / "agent", clock=lambda: NOW)
     with store.create("/work/app", title="From pi", publish=True) as session:
         session.append_message({"role": "user", "content": "hello"})
@@ -198,7 +197,7 @@ def test_a_session_of_the_family_is_kept_by_its_name_and_resumed_as_a_fork(sessi
     (item,) = sessile("ls", "--json").json["items"]
     assert (item["agent"], item["id"]) == ("pi", session.id) and "/kept/pi/" in item["path"]
     done = sessile("resume", session.id, "--print")
-    assert done.code == 0 and "forked into your store first" in done.err
+    assert done.code == 0 and done.out.endswith(f" && pi --session {session.path}\n")
 
 
 def test_du_counts_what_is_kept(sessile: Command, old: Path) -> None:

@@ -34,7 +34,8 @@ def test_resume_prints_the_command_with_the_folder(sessile: Command, pi_session:
     assert done.out == f"cd {home} && pi --session {pi_session}\n"
     document = sessile("resume", "@last", "--json").json
     assert document["argv"] == ["pi", "--session", str(pi_session)] and document["cwd"] == str(home)
-    assert sessile("resume", "@here", "--in", "omp", "--print").out.endswith(f"omp --resume {pi_session}\n")
+    other = sessile("resume", "@here", "--in", "omp", "--print").out
+    assert " --to omp && omp --resume " in other and str(home / ".omp" / "agent" / "sessions") in other
 
 
 def test_resume_without_a_name_offers_the_sessions_of_this_folder(
@@ -69,7 +70,7 @@ def test_what_a_header_calls_its_format_does_not_choose_the_agent(
     assert sessile("resume", "from pi", "--json").json["argv"] == ["pi", "--session", str(pi_session)]
 
 
-def test_resume_of_a_fork_names_the_command_that_makes_it(sessile: Command, home: Path, tmp_path: Path) -> None:
+def test_resume_of_a_copy_names_the_command_that_makes_it(sessile: Command, home: Path, tmp_path: Path) -> None:
     """The command is printed as arguments and as a shell line, both with the target store."""
     folder = home / ".codex" / "sessions"
     folder.mkdir(parents=True)
@@ -82,7 +83,8 @@ def test_resume_of_a_fork_names_the_command_that_makes_it(sessile: Command, home
     expected = ["sessile", "--root", root, "resume", CODEX, "--in", "pi"]
     assert sessile("--root", root, "resume", CODEX, "--in", "pi", "--json").json["argv"] == expected
     printed = sessile("--root", root, "resume", CODEX, "--in", "pi", "--print").out
-    assert shlex.split(printed) == ["cd", str(home), "&&", *expected]
+    convert = ["sessile", "--root", root, "convert", CODEX, "--to", "pi"]
+    assert shlex.split(printed)[:-1] == ["cd", str(home), "&&", *convert, "&&", "pi", "--session"]
 
 
 @pytest.mark.promise("P32")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import closing
 from typing import Any
 
 from fuzz.native import account
@@ -12,6 +14,8 @@ from sessile.agents.claude.listing import LiteFile, notes_of, session_info
 from sessile.agents.claude.mutations import Fork
 from sessile.agents.claude.rows import TranscriptState, View, read_row
 from sessile.agents.claude.sdk import message_of, shown_rows, shown_subagent_rows
+from sessile.agents.codex.items import body_of, item_of
+from sessile.agents.codex.items import message_of as codex_message
 from sessile.agents.myagents import index, messages
 from sessile.agents.myagents.messages import read_legacy, read_v2, salvaged
 from sessile.agents.myagents.translation import natives_of
@@ -30,13 +34,17 @@ from sessile.agents.openclaw.keys import (
 )
 from sessile.agents.openclaw.names import read_name
 from sessile.agents.openclaw.routing import Inbound, derive_key, in_thread, in_topic, parent_of, shown_key
+from sessile.agents.reader import ForeignReader
 from sessile.agents.registry import AGENTS
 from sessile.core.codec import decode, encode_plain, plain
 from sessile.core.lines import Finding, Line
 from sessile.errors import SessileError
+from sessile.storage.atomic import write_all
+from sessile.storage.memory import MemoryFilesystem
 
 _VIEWS: tuple[View, ...] = ("ts", "python-sdk")
 _SESSION = "11111111-1111-4111-8111-111111111111"
+_SEGMENT = "22222222-2222-4222-8222-222222222222"
 
 
 def rows_in_place(data: bytes) -> None:
@@ -73,6 +81,60 @@ def _translate(known: Format, data: bytes) -> None:
 
 def _told(entries: Any) -> list[tuple[Any, int]]:
     return [(entry.head, entry.flags) for entry in entries if isinstance(entry, Known)]
+
+
+def codex_rollout(data: bytes) -> None:
+    """A rollout reads as the same entries in order and one by one, also as a fork and after a rewind, and is never written."""
+    fs = MemoryFilesystem()
+    day = "/home/sessions/2026/05/01"
+    for folder in ("/home", "/home/sessions", "/home/sessions/2026", "/home/sessions/2026/05", day):
+        fs.mkdir(folder)
+    names = [f"{day}/rollout-2026-05-01T10-00-00-{_SESSION}{end}.jsonl" for end in ("", f"_{_SEGMENT}")]
+    base = {"thread_id": _SESSION, "end_ordinal_exclusive": 2, "end_byte_offset": data.find(b"\n") + 1}
+    fork = {"type": "session_meta", "ordinal": 2, "payload": {"id": _SEGMENT, "history_base": base}}
+    names.append(f"{day}/rollout-2026-05-01T11-00-00-{_SEGMENT}.jsonl")
+    for name, content in zip(names, (data, data, encode_plain(fork) + b"\n" + data), strict=True):
+        _write(fs, name, content)
+    codex = AGENTS.get("codex")
+    assert codex is not None
+    for name in names:
+        try:
+            reader = ForeignReader(fs, name, codex)
+        except SessileError:
+            continue
+        with closing(reader):
+            read = [(row, entry) for row, entry in reader.entries()]
+            for row, entry in read:
+                assert decode(reader.read(row)) == decode(encode_plain(plain(entry).value)), "an entry differs"
+            reader.findings()
+    for name, content in zip(names, (data, data, encode_plain(fork) + b"\n" + data), strict=True):
+        assert _content(fs, name) == content, "a file was changed"
+
+
+def codex_items(data: bytes) -> None:
+    """Any object is a message, and no part of it is invented."""
+    try:
+        given = decode(data)
+    except (ValueError, RecursionError):
+        return
+    for item in given if isinstance(given, list) else [given]:
+        if isinstance(item, dict):
+            body_of(item, None)
+            item_of(codex_message(item))
+
+
+def _write(fs: MemoryFilesystem, path: str, content: bytes) -> None:
+    fd = fs.open(path, os.O_CREAT | os.O_WRONLY)
+    write_all(fs, fd, content)
+    fs.close(fd)
+
+
+def _content(fs: MemoryFilesystem, path: str) -> bytes:
+    fd = fs.open(path, os.O_RDONLY)
+    try:
+        return fs.read(fd, 1 << 30, 0)
+    finally:
+        fs.close(fd)
 
 
 class _Transcript:

@@ -22,8 +22,8 @@ from sessile.core.hygiene import clean
 from sessile.core.kinds import MARKER, flags_of
 from sessile.core.large import resolve, shrink
 from sessile.core.lines import Item, Line, Scanner, scan
-from sessile.core.messages import convert_to_llm, sendable
 from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.family import convert_to_llm, sendable
 from sessile.core.messages.gemini import google_contents
 from sessile.core.messages.openai_chat import openai_messages
 from sessile.core.migrate import migrate_session_entries

@@ -95,7 +95,66 @@ def codex() -> Sequence[bytes]:
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]},
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
     ]
-    return [rows(codex_rows("c")), rows(early)]
+    meta: Json = {
+        "id": "c",
+        "model_provider": "p",
+        "base_instructions": {"text": "b"},
+        "subagent_history_start_ordinal": 3,
+    }
+    usage = {"input_tokens": 9, "cached_input_tokens": 2, "output_tokens": 3, "total_tokens": 12}
+    current: list[tuple[str, Json]] = [
+        ("session_meta", meta),
+        ("turn_context", {"model": "m"}),
+        *(("response_item", item) for item in _ITEMS),
+        ("token_usage_record", {"response_id": "r", "usage": usage}),
+        ("event_msg", {"type": "token_count", "info": {"last_token_usage": usage, "total_token_usage": usage}}),
+        ("compacted", {"message": "s", "replacement_history": _ITEMS, "compaction_response_id": "r"}),
+        ("sessile.rewind", {"to": "@0"}),
+        ("session_meta", meta | {"history_base": {"thread_id": "c", "end_ordinal_exclusive": 2, "end_byte_offset": 9}}),
+        ("response_item", _ITEMS[0]),
+    ]
+    numbered = [
+        {"timestamp": AT, "ordinal": number, "type": kind, "payload": payload}
+        for number, (kind, payload) in enumerate(current)
+    ]
+    return [rows(codex_rows("c")), rows(early), rows(numbered)]
+
+
+_NOTED = "internal_chat_message_metadata_passthrough"
+_ITEMS: list[Json] = [
+    {
+        "type": "message",
+        "role": "user",
+        "content": [
+            {"type": "input_text", "text": "q"},
+            {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
+        ],
+        _NOTED: {"turn_id": "t", "content_item_kinds": ["user.text", "user.image"]},
+    },
+    {
+        "type": "message",
+        "role": "developer",
+        "content": "b",
+        _NOTED: {"content_item_kinds": ["model.base_instructions"]},
+    },
+    {
+        "type": "additional_tools",
+        "tools": [{"type": "namespace", "name": "n", "tools": [{"type": "custom", "name": "x"}]}],
+    },
+    {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "e"},
+    {"type": "function_call", "name": "f", "arguments": '{"a": 1}', "call_id": "1", "namespace": "n"},
+    {"type": "custom_tool_call", "name": "x", "input": "*** Begin Patch", "call_id": "2"},
+    {"type": "function_call_output", "call_id": "1", "output": '{"output": "o", "metadata": {"exit_code": 1}}'},
+    {"type": "custom_tool_call_output", "call_id": "2", "output": [{"type": "input_text", "text": "Exit code: 1"}]},
+    {"type": "tool_search_output", "call_id": "3", "tools": []},
+    {"type": "agent_message", "content": [{"type": "encrypted_content", "encrypted_content": "e"}]},
+]
+
+
+@cache
+def codex_items() -> Sequence[bytes]:
+    """Return items of Codex, and all of them in a list."""
+    return [json.dumps(_ITEMS).encode(), *(json.dumps(item).encode() for item in _ITEMS)]
 
 
 @cache

@@ -158,6 +158,8 @@ TARGETS: dict[str, Target] = {
         Target("native", "index", _made("native", "indexes")),
         Target("cataloguing", "catalog", _made("cataloguing", "catalogs")),
         Target("foreign", "rows_in_place", lambda: [*seeds.claude()[:12], *seeds.codex(), *seeds.myagents()]),
+        Target("foreign", "codex_rollout", seeds.codex),
+        Target("foreign", "codex_items", seeds.codex_items),
         Target("foreign", "claude_conversation", seeds.claude),
         Target("foreign", "claude_listing", seeds.claude),
         Target("foreign", "claude_rows", seeds.claude),

@@ -30,6 +30,7 @@ _SLOW = {
     "pages": 12,
     "context": 40,
     "rows_in_place": 30,
+    "codex_rollout": 20,
     "asked": 30,
 }
 _TESTS = Path(__file__).parents[1]

@@ -129,3 +129,27 @@ def test_closing_ends_the_work_soon() -> None:
     shelf.close()
     assert time.monotonic() - began < 20 and library.closed
     assert not any(thread.name == "sessile-index" for thread in threading.enumerate())
+
+
+def test_the_library_is_lent_in_the_order_of_the_requests() -> None:
+    """A request that waits is not overtaken by newer ones, however many there are."""
+    shelf = shelf_with(Slow(0))
+    order: list[int] = []
+
+    def ask(number: int) -> None:
+        with shelf.asked():
+            order.append(number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    with shelf.asked():
+        for waiting, thread in enumerate(threads):
+            thread.start()
+            while len(shelf._lock._waiting) <= waiting:
+                time.sleep(0.001)
+    for _ in range(100):  # they come later
+        with shelf.asked():
+            order.append(-1)
+    for thread in threads:
+        thread.join()
+    assert [number for number in order if number >= 0] == list(range(8))
+    assert order[:8] == list(range(8))

@@ -129,3 +129,24 @@ async def test_what_was_read_once_is_not_read_again(tmp_path: Path, monkeypatch:
             monkeypatch.setattr(view.session, "read_rows", counting)
             again = await gate.get("/v1/view/saw", id=session.id, at=1_007)
         assert sum(read) == 1 and first["numbers"] == [*again["numbers"], 1_007]
+
+
+@pytest.mark.mission("N2")
+async def test_system_prompt_and_tools_are_named(tmp_path: Path) -> None:
+    """The view says how long the system prompt is and which tools there are, as of each turn."""
+    async with http(tmp_path) as gate:
+        session = begun(gate.gateway.store)
+        tools = [{"name": "read", "description": "Read a file", "parameters": {"type": "object"}}]
+        session.append_message({"role": "system", "content": "", "sections": {"a": "Be brief."}, "toolsAdded": tools})
+        session.append_message(user("one"))
+        session.append_message(assistant("first"))
+        session.append_message(
+            {"role": "system", "content": "", "sections": {"b": "Be kind."}, "toolsRemoved": ["read"]}
+        )
+        session.append_message(user("two"))
+        session.append_message(assistant("second"))
+        with gate.gateway.store.open(session.path, readonly=True) as stored:
+            numbers = [n for n, entry in enumerate(stored.iter_lines()) if entry["message"]["role"] == "assistant"]
+        first, second = [(await gate.get("/v1/view/saw", id=session.id, at=n))["prompt"] for n in numbers[-2:]]
+    assert first == {"characters": len("Be brief."), "tools": ["read"], "gaps": []}
+    assert second == {"characters": len("Be brief.\n\nBe kind."), "tools": [], "gaps": []}

@@ -133,7 +133,7 @@ async def test_statistics_are_charts_with_tables(tmp_path: Path) -> None:
     assert [row[0] for row in charts["models"]["rows"]] == ["anthropic/opus", "anthropic/sonnet"]
     assert charts["models"]["rows"][0][-1] == pytest.approx(0.75)
     assert charts["models"]["rows"][1][-1] is None
-    assert found["notes"] == ["1 of 4 answers without a price: the cost is a lower bound"]
+    assert found["notes"] == ["1 answer of anthropic/sonnet has no known price: the cost is a lower bound"]
     assert found["by"] == "day"
 
 

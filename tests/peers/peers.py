@@ -33,10 +33,11 @@ class PeerError(Exception):
 
 @dataclass(frozen=True)
 class Package:
-    """An npm package in one version."""
+    """An npm package in one version; `scripts` is whether its own installation must run."""
 
     name: str
     version: str
+    scripts: bool = False
 
     def __str__(self) -> str:
         return f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}"
@@ -57,7 +58,9 @@ class Package:
         with tempfile.TemporaryDirectory(dir=CACHE, prefix=".install-") as folder:
             fresh = Path(folder) / "fresh"
             fresh.mkdir()
-            command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(fresh)]
+            command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(fresh)]
+            if not self.scripts:
+                command.append("--ignore-scripts")
             try:
                 subprocess.run(
                     [*command, f"{self.name}@{self.version}"],

@@ -195,11 +195,11 @@ def test_other_agents_sessions_are_found_kept_and_imported(both: Both, home: Pat
     assert both.same("fork", path).out == "NEW\n"
 
 
-def test_no_agent_is_sent_to_a_file_that_is_in_a_database(both: Both) -> None:
-    """`resume` refuses a session in a database and suggests `convert`, which works."""
-    done = both.database("resume", WEBHOOK, "--print")
-    assert done.code == 2 and done.out == "" and "database" in done.err
-    assert f"sessile convert {WEBHOOK} --to pi -o FILE" in done.err
+def test_a_session_in_a_database_is_resumed_as_a_copy(both: Both) -> None:
+    """`resume` places the same file from a database as from a folder, and `convert` writes it."""
+    folder, database = both.run("resume", WEBHOOK, "--in", "codex", "--print")
+    assert database.code == 0 and "codex resume " in database.out
+    assert folder.out.rpartition(" && ")[2] == database.out.rpartition(" && ")[2]
     folder, database = both.run("convert", WEBHOOK, "--to", "pi", "-o", "-")
     assert database == folder and database.out
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from builders import Json
 from sessile.core.codec import decode, encode
-from sessile.core.messages import convert_to_llm
 from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.family import convert_to_llm
 from sessile.core.messages.openai_chat import openai_messages
 from sessile.core.text import utf16_cut, utf16_length, without_surrogates
 from sessile.errors import InvalidEntry

@@ -21,7 +21,10 @@ from provider_rules import (
     refused_by_router,
 )
 from sessile.core.hygiene import Cleaned, clean
-from sessile.core.messages import convert_to_llm, to_anthropic, to_google, to_openai
+from sessile.core.messages.anthropic import to_anthropic
+from sessile.core.messages.family import convert_to_llm
+from sessile.core.messages.gemini import to_google
+from sessile.core.messages.openai_chat import to_openai
 from sessile.core.providers import DEFAULT, TABLE
 from sessile.core.text import without_surrogates
 from strategies import json_values, small, text

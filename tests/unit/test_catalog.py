@@ -389,7 +389,7 @@ def test_rows_that_cannot_be_judged_are_counted(tmp_path: Path) -> None:
 def test_usage_is_that_of_the_sessions_that_a_filter_lets_through(tmp_path: Path) -> None:
     """Usage covers the filtered sessions, sub-agents included, and returns the number of hidden and uncounted ones."""
     path = priced(tmp_path, "s1", 1.0)
-    sub = entry("message", "a1", None, message=assistant("x") | {"usage": USAGE})
+    sub = entry("message", "b1", None, message=assistant("x") | {"usage": USAGE})
     write_file(Path(path).with_suffix("") / "sub.jsonl", header("sub", cwd="/other"), sub)
     session_at(tmp_path, "silent", said("u1", None))
     session_at(tmp_path, "large", *(answered(f"a{n}", None) for n in range(2000)))

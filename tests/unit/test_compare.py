@@ -170,7 +170,7 @@ def test_unknown_is_shown_as_such() -> None:
     """It also says how many answers have no price."""
     bare = {"type": "message", "id": "x", "parentId": "e2", "message": assistant("hi")}
     rows = {line.split("  ")[0]: line for line in lines(None, [bare])}
-    assert "n/a (1 message unpriced)" in rows["cost"] and rows["cost"].endswith("n/a")
+    assert "n/a (1 answer of p/m unpriced)" in rows["cost"] and rows["cost"].endswith("n/a")
     assert rows["tokens"].split()[1] == "n/a" and rows["duration"].split()[1] == "n/a"
     assert lines(None, [])[-1] == "no final answer in A"
 

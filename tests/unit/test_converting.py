@@ -150,7 +150,7 @@ def test_every_session_of_the_demo_goes_there_and_back(tmp_path: Path) -> None:
         report: dict[str, int] = {}
         with store.open(info.path, readonly=True) as session:
             path = there / f"{session.id}.jsonl"
-            path.write_bytes(b"".join(converted(session, "claude", report)))
+            path.write_bytes(b"".join(converted(session, "claude", report, whole=True)))
             if not session.get_entries():
                 continue
             with store.open(path, readonly=True) as copy:
@@ -170,7 +170,7 @@ def test_what_claude_code_adds_to_a_converted_session_hangs_from_it(tmp_path: Pa
         first = session.append_message({"role": "user", "content": "x"}).id
         last = session.append_message({"role": "assistant", "content": [{"type": "text", "text": "y"}]}).id
         path = tmp_path / f"{SESSION}.jsonl"
-        path.write_bytes(b"".join(converted(session, "claude", {})))
+        path.write_bytes(b"".join(converted(session, "claude", {}, whole=True)))
     uuids = [json.loads(line).get("uuid") for line in path.read_bytes().splitlines()]
     with path.open("a") as file:
         for added in (row("user", "u9", uuids[1]), row("user", "u10", uuids[0])):
@@ -201,7 +201,7 @@ def test_what_has_no_counterpart_is_counted(tmp_path: Path) -> None:
         session.append_label_change(at, "here")
         session.append_thinking_level_change("high")
         report: dict[str, int] = {}
-        list(converted(session, "claude", report))
+        list(converted(session, "claude", report, whole=True))
         assert report == {"label": 1, "thinking_level_change": 1}
         with pytest.raises(Unsupported, match="cannot convert to"):
             converted(session, "fax", report)
@@ -249,7 +249,7 @@ def test_a_rollout_is_converted_without_an_import(to: str, store: Store, tmp_pat
     path.write_text("".join(json.dumps(each) + "\n" for each in CODEX))
     with store.open(path, readonly=True) as session:
         other = tmp_path / f"{SESSION}.jsonl"
-        other.write_bytes(b"".join(converted(session, to, {})))
+        other.write_bytes(b"".join(converted(session, to, {}, whole=True)))
         with store.open(other, readonly=True) as copy:
             assert [entry.id for entry in copy.get_branch()] == [entry.id for entry in session.get_branch()]
 
@@ -301,6 +301,6 @@ def test_a_source_that_is_no_object_tells_of_no_import(source: Path, store: Stor
     path.write_bytes(json.dumps({**json.loads(head), "source": told}).encode() + b"\n" + rest)
     with store.open(path, readonly=True) as session:
         rows = [json.loads(line) for line in b"".join(converted(session, "claude", {})).splitlines()]
-    assert {"u1", "a1"} <= {each.get("uuid") for each in rows}
+    assert {"question", "answer"} <= {each["message"]["content"][0].get("text") for each in rows if "message" in each}
     with pytest.raises(Conflict):
         import_session(store, str(source))

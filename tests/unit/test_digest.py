@@ -39,7 +39,14 @@ def result(**members: Any) -> Json:
 
 
 def spending_of(*records: Json) -> Spending:
-    return digest_of(*records).spending
+    """Return what the records used, without the identities of answers and failures."""
+    spending = digest_of(*records).spending
+    for quarters in spending.answers.values():
+        for spent in quarters.values():
+            spent.each = []
+    for used in (used for quarters in spending.tools.values() for used in quarters.values()):
+        used.failed = []
+    return spending
 
 
 # -- what was used
@@ -120,7 +127,7 @@ def test_tools_are_counted_by_name() -> None:
     """Calls at the answer, failures at the result; tools without a name too."""
     nameless = answer()
     nameless["message"]["content"] += [{"type": "toolCall"}, "no block", {"type": "text", "name": "read"}]
-    digest = digest_of(
+    records = (
         answer(None, "read", "read", "bash", at="2026-02-16T10:14:00.000Z"),
         nameless,
         result(toolName="read", isError=True),
@@ -128,13 +135,53 @@ def test_tools_are_counted_by_name() -> None:
         result(toolName="bash", isError="yes"),
         result(isError=True),
     )
+    digest = digest_of(*records)
     before = str(int(NOW) - 1)
-    assert digest.spending.tools == {
+    assert spending_of(*records).tools == {
         "read": {before: Used(2, 0), NOW: Used(0, 1)},
         "bash": {before: Used(1, 0)},
         "": {NOW: Used(1, 1)},
     }
     assert (digest.counts().tool_calls, digest.counts().tool_failures) == (4, 2)
+
+
+@pytest.mark.mission("N6")
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_failure_has_the_name_of_its_call(name: object) -> None:
+    """A result that does not name its tool, as those of Claude Code and Codex, has the name of the call that it answers."""
+    failed = result(toolCallId="c", toolName=name, isError=True)
+    assert spending_of(answer(None, "Bash"), failed).tools == {"Bash": {NOW: Used(1, 1)}}
+
+
+@pytest.mark.mission("N6")
+def test_rows_of_one_answer_are_one_answer() -> None:
+    """Rows with one response id count once, with the largest numbers, also if a row of another answer is between."""
+    partial = USAGE | {"output": 1, "totalTokens": 14, "cost": None}
+    rows = (
+        answer(partial, "read", responseId="msg_0123456789_one"),
+        answer(USAGE, responseId="msg_0123456789_two"),
+        answer(USAGE, "bash", responseId="msg_0123456789_one"),
+        answer(None, responseId="msg_0123456789_one"),
+    )
+    assert spending_of(*rows).total() == Spent(2, 2, 20, 10, 4, 2, 36, 0.5, 0)
+
+
+@pytest.mark.mission("N6")
+def test_a_text_that_a_program_inserted_is_not_an_answer() -> None:
+    """Placeholders for a model are neither models nor answers, and need no price."""
+    spending = spending_of(answer(USAGE), answer(model="<synthetic>"), answer({"input": 0}, stopReason="injected"))
+    assert spending.models() == {"anthropic/opus": 1}
+    assert spending.total().unpriced == 0
+
+
+@pytest.mark.mission("N6")
+def test_a_model_in_the_table_has_a_price() -> None:
+    """The cost is the stored one, else that of the price table; a model that is not in it is unpriced, not free."""
+    tokens = {"input": 1_000_000, "output": 0, "totalTokens": 1_000_000}
+    assert spending_of(answer(tokens, model="claude-opus-4-1")).total().cost == 15
+    assert spending_of(answer(tokens | {"cost": {"total": 2}}, model="claude-opus-4-1")).total().cost == 2
+    unknown = spending_of(answer(tokens, model="claude-not-yet-known")).total()
+    assert (unknown.cost, unknown.unpriced) == (None, 1)
 
 
 def test_what_a_user_runs_is_counted_apart() -> None:
@@ -205,3 +252,13 @@ def test_what_hangs_from_a_marker_hangs_from_what_it_marks() -> None:
         digest.add(record)
     assert list(digest.heads) == ["u2", "u3"]
     assert digest.counts().entries == 3
+
+
+@pytest.mark.mission("N6")
+def test_usage_that_comes_after_an_answer_belongs_to_it() -> None:
+    """A row beside the conversation with the usage of a response completes its answer, or is one without content."""
+    named = {"provider": "anthropic", "model": "opus", "usage": USAGE, "timestamp": AT}
+    after = {"type": "usage", "responseId": "msg_0123456789_one", **named}
+    rows = (answer(None, "read", responseId="msg_0123456789_one"), after, after)
+    assert spending_of(*rows).total() == Spent(1, 1, 10, 5, 2, 1, 18, 0.25, 0)
+    assert spending_of(after | {"responseId": "msg_0123456789_two"}).total() == Spent(1, 0, 10, 5, 2, 1, 18, 0.25, 0)

@@ -52,7 +52,7 @@ def test_the_tools_of_claude_code_are_known() -> None:
         call("read", path=3),
         call("read"),
         call("bash", path="a"),
-        call("READ", path="a"),
+        call("look", path="a"),
         {"type": "toolCall", "name": "read"},
         {"type": "text", "text": "read a"},
     ],

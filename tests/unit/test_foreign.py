@@ -315,7 +315,7 @@ def test_a_compressed_rollout_is_like_any_other(tmp_path: Path) -> None:
         library.catch_up("index")
         (row,) = library.list().rows
         assert (row.id, row.format, row.cwd, row.size) == (SESSION, "codex", "/work/app", packed.stat().st_size)
-        assert row.counts is not None and row.counts.models == {"openai/gpt-x": 3}
+        assert row.counts is not None and row.counts.models == {"openai/gpt-x": 2}
         (hit,) = library.search("two files").hits
         with store.open(library.find(SESSION), readonly=True) as session:
             assert [dict(entry) for entry in session.iter_entries()] == entries

@@ -440,3 +440,43 @@ def test_the_parts_of_one_response_are_one_answer() -> None:
     assert {note.did for note in cleaned.notes} == {"merged"}
     other = [said[0], part(calls[0]), result("ta"), {"role": "user", "content": "more"}, part(calls[1]), result("tb")]
     assert [message["role"] for message in clean(other, policy_for("anthropic")).messages].count("assistant") == 2
+
+
+@pytest.mark.mission("N1")
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "document", "text": "notes", "name": "a.txt"},
+        {"type": "audio", "data": "UklG", "mimeType": "audio/wav"},
+        {"type": "other", "api": "responses", "value": {"type": "web_search_call"}},
+        {"type": "image", "url": "https://example.com/a.png"},
+        {"type": "image", "fileId": "file_1"},
+    ],
+    ids=["document", "audio", "other", "image by URL", "image by id"],
+)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_parts_that_a_conversion_knows_are_left_to_it(part: Json, policy: Any) -> None:
+    """Whether the API takes them is for the conversion to say; here they pass without a note."""
+    cleaned = clean([{"role": "user", "content": [text("see"), part]}], policy)
+    assert contents(cleaned) == [[text("see"), part]]
+    assert cleaned.notes == []
+
+
+@pytest.mark.mission("N1")
+def test_calls_with_a_text_and_refusals_stay_what_they_are() -> None:
+    """A custom call keeps its mark, and a refusal is a text."""
+    patch = {"type": "toolCall", "id": "c1", "name": "apply_patch", "arguments": {"input": "***"}, "custom": True}
+    refusal = text("I cannot", refusal=True)
+    cleaned = clean(
+        [user("q"), said(refusal, patch), {"role": "toolResult", "toolCallId": "c1", "content": "ok"}], OPENAI
+    )
+    assert cleaned.messages[1]["content"] == [refusal, patch]
+
+
+@pytest.mark.mission("N1")
+def test_sealed_thoughts_go_back_to_openai_only() -> None:
+    """Encrypted content needs no signature."""
+    sealed = {"type": "thinking", "thinking": "", "encrypted": "gAAA"}
+    talk = [user("q"), said(sealed, text("a"))]
+    assert clean(talk, RESPONSES).messages[1]["content"] == [sealed, text("a")]
+    assert clean(talk, ANTHROPIC).messages[1]["content"] == [text("a")]

@@ -363,7 +363,7 @@ def test_whatever_is_appended_is_read_as_it_was_given(
     store = Store(folder / "store", durability="process")
     with store.open(file, in_place=True) as session:
         for message in messages:
-            session.append_message(message)
+            session.append_entry({"type": "message", "message": message})
         live = [entry.body for entry in session.get_entries()]
     with store.open(file, readonly=True) as session:
         assert [entry.body for entry in session.get_entries()] == live
@@ -479,11 +479,30 @@ def filler(size: int, name: str) -> list[Json]:
     return [row("assistant", f"{name}{number}", "u1", "y" * 1000) for number in range(size // 1000)]
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_session_of_ours_has_its_tag_in_an_entry(store: Store, tmp_path: Path, own: bool) -> None:
+def test_a_session_of_another_program_gets_nothing_of_ours(store: Store, tmp_path: Path) -> None:
+    """Writing needs `in_place`; images and long texts stay in the lines, and there are no tags and no marks of the leaf."""
+    image = {"type": "image", "data": "QUJD" * 1000, "mimeType": "image/png"}
+    pi = Store(tmp_path / ".pi" / "agent")
+    with pi.create("/work", publish=True) as begun:
+        said = begun.append_message({"role": "user", "content": [image]}).id
+        begun.append_message(ANSWER)
+        begun.branch(said)
+    with pytest.raises(Unsupported, match="another program") as refused:
+        store.open(begun.path)
+    assert "in_place=True" in str(refused.value.hint)
+    with store.open(begun.path, in_place=True) as session:
+        session.append_message(user("x" * 600_000))
+        session.branch(said)
+        with pytest.raises(Unsupported, match="tags"):
+            session.set_tag("work")
+    text = Path(begun.path).read_text()
+    assert "blob:" not in text and "sessile." not in text and "x" * 600_000 in text and str(image["data"]) in text
+    assert not (tmp_path / ".pi" / "agent" / "blobs").exists()
+
+
+def test_a_session_of_ours_has_its_tag_in_an_entry(store: Store) -> None:
     """The last one counts, on any branch; `None` removes it; it is not part of the context."""
-    place = store if own else Store(tmp_path / "pi")
-    with place.create("/work", publish=True) as begun:
+    with store.create("/work", publish=True) as begun:
         said = begun.append_message(user("hi")).id
     with store.open(begun.path, in_place=True) as session:
         assert session.tag is None

@@ -215,7 +215,7 @@ def test_whatever_is_appended_is_read_as_it_was_given(
             session.append_many([message(each) for each in messages])
         else:
             for each in messages:
-                session.append_message(each)
+                session.append_entry(message(each))
         live = [entry.body for entry in session.get_entries()]
     with store.open(file, readonly=True) as session:
         assert [entry.body for entry in session.get_entries()] == live

@@ -9,8 +9,8 @@ import pytest
 
 from builders import AT_MS, Json, assistant, user
 from sessile.core.codec import encode
-from sessile.core.messages import convert_to_llm
 from sessile.core.messages.anthropic import anthropic_messages
+from sessile.core.messages.family import convert_to_llm
 from sessile.core.messages.openai_chat import openai_messages
 
 pytestmark = pytest.mark.mission("X13")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from sessile.errors import InvalidConfig
@@ -41,10 +39,3 @@ def test_what_a_person_says_comes_first() -> None:
     assert models.price("local/llama", USAGE) is None
     with pytest.raises(InvalidConfig, match="local/x"):
         Models({"local/x": {"window": 1}})
-
-
-def test_without_the_list_only_ones_own_figures_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is an extra."""
-    monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
-    models = Models({"local/llama": {"context_window": 8192}})
-    assert models.window("anthropic/claude-sonnet-4-5") is None and models.window("local/llama") == 8192

@@ -53,6 +53,7 @@ def texts(home: Path, name: str) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.mission("N4")
 def test_every_session_is_listed(library: Library, record: tuple[str, Path]) -> None:
     """With title, project, times and messages, as the program has them."""
     name, home = record

@@ -376,7 +376,7 @@ def test_lines_fit_and_hold_no_control_characters(
     entries: list[Json], chosen: dict[str, Any], nasty: str, columns: int | None, words: bool
 ) -> None:
     """Stored text in any field cannot control a terminal, and no line is wider than requested."""
-    head = OutlineHead(nasty, nasty, nasty, nasty, 1, 1, None, 2)
+    head = OutlineHead(nasty, nasty, nasty, nasty, 1, 1, None, {nasty: 2})
     for line in outline_lines(Rig(entries).rows(**chosen), columns, head, plain_words=words, ids=True):
         assert harmless(plain(line))
         assert columns is None or line_width(line) <= columns

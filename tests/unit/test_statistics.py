@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_range_holds_its_beginning_and_not_its_end() -> None:
     assert (table.total.answers, table.total.calls, table.rows[0].calls, table.shell) == (2, 2, 2, [])
     assert by_tool(Usage([session(spending)], since=begin + 1)).shell[0].calls == 1
     assert by_session(Usage([session(spending)], until=begin)) == Table(
-        [], StatRow("total", 0, 0, unpriced=0, calls=0, failures=0), [], 0
+        [], StatRow("total", 0, 0, unpriced=0, calls=0, failures=0, listed=0), [], 0
     )
 
 
@@ -137,7 +138,7 @@ def test_a_row_holds_all_that_is_known() -> None:
     """Tokens of every kind, cost, calls and failures."""
     spending = answers_at("2026-02-16T10:00", "2026-02-16T11:00")
     spending.add_failure("read", quarter("2026-02-16T11:00"))
-    wanted = StatRow("2026-02-16", 1, 2, 20, 10, 4, 2, 36, 0.5, 0, 2, 1)
+    wanted = StatRow("2026-02-16", 1, 2, 20, 10, 4, 2, 36, 0.5, 0, 2, 1, listed=0)
     table = daily(Usage([session(spending)]), UTC)
     assert table.rows == [wanted]
     assert table.total == wanted._replace(name="total")
@@ -231,12 +232,12 @@ talks = st.lists(
 )
 
 
-def talked(talk: list[tuple[str | None, str, object, list[str]]]) -> Digest:
+def talked(talk: list[tuple[str | None, str, object, list[str]]], name: str = "") -> Digest:
     digest = Digest()
     for number, (at, model, usage, tools) in enumerate(talk):
         message = assistant("x", "p", model) | {"usage": usage}
         message["content"] += [{"type": "toolCall", "name": tool} for tool in tools]
-        digest.add(entry("message", f"e{number}", None, message=message) | {"timestamp": at})
+        digest.add(entry("message", f"{name}e{number}", None, message=message) | {"timestamp": at})
     return digest
 
 
@@ -245,7 +246,7 @@ def test_every_table_has_the_total_that_the_sessions_have(
     stories: list[list[tuple[str | None, str, object, list[str]]]],
 ) -> None:
     """The rows add up to the total."""
-    digests = [talked(talk) for talk in stories]
+    digests = [talked(talk, f"s{number}") for number, talk in enumerate(stories)]
     usage = Usage([session(digest.spending, f"s{n}", f"/p{n % 2}") for n, digest in enumerate(digests)])
     tables = [table(usage) for table in TABLES]
     (total,) = {table.total for table in tables}
@@ -260,3 +261,21 @@ def test_every_table_has_the_total_that_the_sessions_have(
             told = [value for row in table.rows if (value := getattr(row, column)) is not None]
             if told or column == "calls":
                 assert sum(told) == getattr(total, column)
+
+
+@pytest.mark.mission("N6")
+@given(talks, talks, talks)
+def test_what_a_fork_copied_counts_once(shared: list[Any], own: list[Any], other: list[Any]) -> None:
+    """The total of a session and its fork is that of their different entries."""
+    told = [(at or "2026-03-28T23:30:00.000Z", *rest) for at, *rest in shared]
+    once = talked(told + [(at, *rest) for at, *rest in own], "s")
+    fork = talked(told, "s")
+    for number, (at, model, usage, tools) in enumerate(other):
+        message = assistant("x", "p", model) | {"usage": usage}
+        message["content"] += [{"type": "toolCall", "name": tool} for tool in tools]
+        fork.add(entry("message", f"f{number}", None, message=message) | {"timestamp": at})
+    both = by_model(Usage([session(once.spending, "a"), session(fork.spending, "b")])).total
+    apart = by_model(Usage([session(once.spending, "a"), session(talked(other, "f").spending, "b")])).total
+    assert both._replace(sessions=0, cost=round(both.cost or 0, 6)) == apart._replace(
+        sessions=0, cost=round(apart.cost or 0, 6)
+    )

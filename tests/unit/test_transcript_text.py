@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import strategies
 from builders import AT_MS, Json, assistant, entry, said
+from sessile.core import prices
 from sessile.render.shown import Depth, Gap, Image, Transcript, show_all
 from sessile.render.styled import Line, line_width, plain
 from sessile.render.terminal import text_export, transcript_lines
@@ -246,8 +247,11 @@ def test_numbers_in_words() -> None:
         "2 leaves",
     )
     assert (money(0.19), money(0.0042), money(0), money(1234.5)) == ("$0.19", "$0.0042", "$0.00", "$1,234.50")
-    assert price(None, 3) == "n/a (3 messages unpriced)" and price(None, 0) == "n/a"
-    assert price(0.5, 1) == "$0.50 (1 message unpriced)"
+    assert price(None, {"p/m": 3}) == "n/a (3 answers of p/m unpriced)" and price(None, {}) == "n/a"
+    assert price(0.5, {"": 1}) == "$0.50 (1 answer of an unknown model unpriced)"
+    assert price(0.5, {}, listed=1) == f"$0.50 (prices of {prices.DATE}, {prices.SOURCE})"
+    many_models = {f"p/m{number}": 9 - number for number in range(5)}
+    assert price(None, many_models).endswith("7 answers of p/m2, 11 answers of 2 other models unpriced)")
     assert (duration(45_999), duration(725_000), duration(12_000_000)) == ("45 s", "12 min 5 s", "3 h 20 min")
     assert (size(940), size(12_000), size(999_600), size(3_400_000)) == ("940 B", "12 kB", "1.0 MB", "3.4 MB")
     assert moment(None) == "" and moment(-62_135_647_200_000) == "" and moment(0) == "1970-01-01T00:00:00.000Z"

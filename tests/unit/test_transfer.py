@@ -133,15 +133,15 @@ def test_forking_from_another_root_brings_blobs_and_artifacts_along(tmp_path: Pa
 
 
 def test_a_session_of_another_root_is_read_with_the_blobs_of_that_root(tmp_path: Path) -> None:
-    """A session opened in place reads and stores blobs in its own root."""
+    """A session opened in place reads blobs of its own root, and makes none."""
     theirs = store_at(tmp_path / "theirs")
     with begun(theirs) as source:
         source.append_message({"role": "user", "content": [IMAGE]})
-    with store_at(tmp_path / "ours").open(source.path) as session:
+    with store_at(tmp_path / "ours").open(source.path, in_place=True) as session:
         assert session.context().messages[0]["content"][0] == IMAGE
         other = {**IMAGE, "data": "REVG" * 400}
         session.append_message({"role": "user", "content": [other]})
-    assert len(list((tmp_path / "theirs" / "blobs").iterdir())) == 2
+    assert len(list((tmp_path / "theirs" / "blobs").iterdir())) == 1
     with theirs.open(source.path, readonly=True) as session:
         assert session.context().messages[1]["content"][0] == other
 

@@ -34,7 +34,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from posixpath import basename as _base
 from posixpath import dirname as _above
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import msgspec
 
@@ -51,6 +51,7 @@ from sessile.storage.walk import Mark, mark_of
 if TYPE_CHECKING:
     from sessile.agents.reader import ForeignReader
     from sessile.agents.writer import RowsJournal
+    from sessile.core.conversation import Conversation
     from sessile.core.messages.request import Request
     from sessile.storage.base import Filesystem
 
@@ -87,6 +88,8 @@ class Agent:
         expiry: When the agent deletes its own sessions; `None` if it never does.
         variables: Environment variables that move its home, each with the default.
         sub_agents: The folder below a session's own folder in which it keeps the transcripts of sub-agents.
+        surroundings: How the types of messages begin in which it tells the model about itself, such as its environment.
+        placing: The module that `place` imports when it is called, because a listing places nothing.
         rendered: Whether its sessions are not rows of a file; then it has `stored`, `renders` and `render`.
         dialect: How it writes its requests; `None` if that is unknown, so that only the provider's rules count.
     """
@@ -99,6 +102,8 @@ class Agent:
     expiry: Expiry | None = None
     variables: tuple[tuple[str, str], ...] = ()
     sub_agents: str | None = None
+    placing: str = ""
+    surroundings: tuple[str, ...] = ()
     rendered: bool = False
     dialect: Dialect | None = None
 
@@ -175,9 +180,41 @@ class Agent:
         """Return the rows of a file whose rows are not its bytes; `None` if it has no files with that suffix."""
         return None
 
+    def join(self, fs: Filesystem, path: str) -> Iterator[bytes | Finding] | None:
+        """Yield the rows of all files of a session up to this one; `None` if it has no sessions in several files."""
+        return None
+
+    def related(self, fs: Filesystem, path: str, first: bytes) -> Related:
+        """Return the sessions that a session comes from; `first` is the start of its file."""
+        return NO_RELATIVES
+
+    def history(self, fs: Filesystem, path: str, first: bytes) -> Sequence[Stretch]:
+        """Return the parts of other files whose rows come before those of a session's own file."""
+        return ()
+
     def open_for_writing(self, place: Place, path: str) -> RowsJournal:
         """Open a session for writing where it is."""
         raise read_only(self, path)
+
+    @property
+    def places(self) -> bool:
+        """Whether a conversation can be put where the agent's program finds it."""
+        return bool(self.placing) or type(self).place is not Agent.place
+
+    def place(self, conversation: Conversation, home: str, environ: Mapping[str, str]) -> Placed:
+        """Return the file with which the agent's own program goes on from a conversation, and where it belongs.
+
+        Nothing is written here. The same conversation gives the same id and path.
+
+        Args:
+            conversation: What to go on from.
+            home: The user's home folder.
+            environ: The environment variables.
+        """
+        if not self.placing:
+            raise Unsupported(f"cannot place a session for {self.name}", hint="resume it in another agent")
+        placed: Placed = __import__(self.placing, fromlist=("place",)).place(self, conversation, home, environ)
+        return placed
 
     def list_at(self, place: Place, folder: str, *, missing: bool = False) -> SessionList | None:
         """Return the agent's own list of the sessions in a folder; `None` if there is none, unless it may be missing."""
@@ -210,6 +247,29 @@ class Agent:
         return f"<{type(self).__name__} {self.name!r}>"
 
 
+class Related(NamedTuple):
+    """The files of the sessions that a session comes from; empty if there are none.
+
+    Attributes:
+        parent: The session that it was forked from, or that started it as a sub-agent.
+        before: An earlier file of the same session, which is not listed by itself.
+    """
+
+    parent: str = ""
+    before: str = ""
+
+
+NO_RELATIVES = Related()
+
+
+class Stretch(NamedTuple):
+    """The first bytes of a file; `None` in place of the path if it is missing, with the reason."""
+
+    path: str | None
+    size: int
+    problem: str = ""
+
+
 class Place(NamedTuple):
     """What a writer needs besides the path of a session: the file system, our own folder, and how durable a write is."""
 
@@ -219,6 +279,22 @@ class Place(NamedTuple):
     power: bool  # whether a write survives a power cut
     patience: float  # seconds to wait for a lock
     now: Callable[[], int]  # milliseconds since 1970
+
+
+class Placed(NamedTuple):
+    """A session as an agent's own program resumes it.
+
+    Attributes:
+        id: The id by which the program finds it.
+        path: Where the program looks for it.
+        lines: The rows of the file, each with its newline.
+        notes: What was changed or left out.
+    """
+
+    id: str
+    path: str
+    lines: Sequence[bytes]
+    notes: Sequence[str] = ()
 
 
 class SessionList(Protocol):
@@ -253,10 +329,16 @@ class SessionList(Protocol):
 
 
 class Known(msgspec.Struct, gc=False):
-    """One entry of a row: its head, and its flags where they are not those of its kind."""
+    """One entry of a row: its head, and its flags where they are not those of its kind.
+
+    `filled` are members that earlier rows tell: of the message, or of an entry without one. With `usage` in it, a marker tells
+    the usage of the answer before it. An entry that is not `counted` is a copy from another session, or no message of its own.
+    """
 
     head: Head
     told: int | None = None
+    filled: dict[str, Any] | None = None
+    counted: bool = True
 
     @property
     def flags(self) -> int:
@@ -329,6 +411,49 @@ class Format(Protocol):
     def entry(self, raw: bytes, entry_id: str, parent_id: str | None, look: Look) -> Entry:
         """Return the entry with that id of a row."""
         ...
+
+
+class Near(Protocol):
+    """The rows around an entry."""
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What was found before in the same file, for the format's own use."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """The model ("provider/model") that was chosen last before the entry."""
+        ...
+
+    def first(self) -> bytes:
+        """Return the first row of the session's own file."""
+        ...
+
+    def before(self) -> Iterator[bytes]:
+        """Yield the rows before the entry, the nearest first."""
+        ...
+
+    def after(self) -> Iterator[bytes]:
+        """Yield the rows after the entry."""
+        ...
+
+
+@runtime_checkable
+class Completing(Protocol):
+    """A format whose rows do not tell everything about their entries."""
+
+    def complete(self, entry: Entry, raw: bytes, near: Near) -> None:
+        """Add to an entry what the rows around it tell, such as the name of the tool that a result comes from."""
+        ...
+
+
+def fill(entry: Entry, known: Known) -> None:
+    """Add to an entry what earlier rows tell of it."""
+    if known.filled:
+        holder = entry.get("message")
+        holder = holder if isinstance(holder, dict) else entry
+        holder.update({name: value for name, value in known.filled.items() if not holder.get(name)})
 
 
 class Saved(msgspec.Struct):

@@ -9,30 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from sessile.agents.base import Agent, Entry, Format, Glimpse, Known, Look, Translator
+from sessile.agents.base import Agent, Completing, Entry, Format, Glimpse, Known, Look, Near, Stretch, Translator, fill
 from sessile.agents.registry import AGENTS
 from sessile.core.codec import encode_plain
 from sessile.core.diagnosis import TROUBLES, Problem, problem
 from sessile.core.digest import FIRST_TEXT, shown
-from sessile.core.kinds import LABEL, LEAF_MARKER, MARKER, MARKERS, MESSAGE, STATE, TITLE
+from sessile.core.kinds import DEFAULT_ROLE, LABEL, LEAF_MARKER, MARKER, MARKERS, MESSAGE, STATE, TITLE, State
 from sessile.core.lines import MAX_LINE, Finding, Head, Item, Line, Scanner
 from sessile.errors import NotASession, SessileError, storage_failure, storage_failures
-from sessile.storage.base import Filesystem, Row, Stamp, Stat, stamp_of
+from sessile.storage.atomic import write_all
+from sessile.storage.base import CHUNK, Filesystem, Row, Stamp, Stat, stamp_of
 from sessile.storage.formats import Record
 from sessile.storage.head import Glance, starts_native
 from sessile.storage.index import NOWHERE, IndexDamaged, Place, RowIndex, key_of
 from sessile.storage.layout import stem_of
-from sessile.storage.packed import is_packed, open_rows, renderer_of
+from sessile.storage.packed import chunks_of, copy_start, is_packed, open_rows, renderer_of
 from sessile.storage.reader import JournalReader
 from sessile.storage.session_lists import told_of
 
 _WINDOW = 64 * 1024
+_NEAR = 4 * 1024  # bytes that are read first to look at the rows around an entry
 
 
-def beginning(fs: Filesystem, fd: int) -> bytes:
+def beginning(fs: Filesystem, fd: int, start: int = 0) -> bytes:
     """Return the start of a file: at least its first row, however long."""
-    first = fs.read(fd, _WINDOW, 0)
-    while b"\n" not in first and len(first) <= MAX_LINE and (more := fs.read(fd, len(first), len(first))):
+    first = fs.read(fd, _WINDOW, start)
+    while b"\n" not in first and len(first) <= MAX_LINE and (more := fs.read(fd, len(first), start + len(first))):
         first += more
     return first
 
@@ -55,6 +57,7 @@ def glance_foreign(fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, 
     if glimpse is None:
         return None
     header = known.header(stem, first)
+    related = agent.related(fs, path, first)
     told = shown(glimpse.title) or ""
     said = (shown(glimpse.first_text) or "")[:FIRST_TEXT]
     seen = Glance(
@@ -62,13 +65,14 @@ def glance_foreign(fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, 
         cwd=shown(header.get("cwd")) or "",
         title=told,
         created=shown(header.get("timestamp")) or "",
-        parent="",
+        parent=shown(related.parent) or "",
         first_text=said,
         last_role=glimpse.last_role,
         last_status="",
         header_title=told,
         header_at=-1,
         version=3,
+        origin=shown(related.before) or "",
     )
     return agent.name, seen
 
@@ -111,9 +115,12 @@ class RowReader:
                 continue
             for known in (self._translator if item.offset >= self._start else self._again).take(item):
                 head, flags = known.head, known.flags
-                if flags & MARKER and not flags & TITLE:
+                if flags & MARKER and known.filled and "usage" in known.filled:
+                    yield item.offset, {"type": "usage", **known.filled}
+                if not known.counted or (flags & MARKER and not flags & TITLE):
                     continue
                 entry = self._format.entry(item.raw, str(head.id), head.parentId, lambda entry_id: None)
+                fill(entry, known)
                 if head.message is not None and head.message.model is not None and "message" in entry:
                     entry["message"].setdefault("model", head.message.model)  # earlier rows named it
                 self._name_tool(entry.get("message"))
@@ -163,16 +170,42 @@ class ForeignReader(JournalReader):
         self.agent = agent
         self.format: Format = agent.format
         self._translator: Translator = self.format.translator()
-        self._damage: Sequence[Finding] = ()
+        self._damage: list[Finding] = []
         self._second: ForeignReader | None = None
+        self._origin = 0  # where the rows of the session's own file start; those before it come from other files
+        self._memory: dict[str, Any] = {}
+        self._complete = self.format.complete if isinstance(self.format, Completing) else None
         super().__init__(fs, path, index_path=None if is_packed(path) or agent.rendered else index_path)
 
     def _open(self) -> None:
         try:
-            fd, _, self._damage, *_ = open_rows(self._fs, self.path, AGENTS)
+            fd, size, damage, *_ = open_rows(self._fs, self.path, AGENTS)
+            self._damage = list(damage)
+            history = self.agent.history(self._fs, self.path, beginning(self._fs, fd))
+            if history:
+                fd = self._after(history, fd, size)
         except OSError as error:
             raise storage_failure(error, self.path, "open the session") from error
         self._begin(fd)
+
+    def _after(self, history: Sequence[Stretch], own: int, size: int) -> int:
+        """Return a descriptor of the rows in other files, followed by those of the open one, which is closed."""
+        self._index_path = None  # an index would be one of both
+        whole = self._fs.temporary()
+        try:
+            for path, length, problem in history:
+                if problem:
+                    self._damage.append(Finding("missing_history", -1, 0, problem))
+                if path is not None:
+                    self._origin += copy_start(self._fs, path, length, whole, AGENTS)
+            for chunk in chunks_of(self._fs, own, size):
+                write_all(self._fs, whole, chunk)
+        except BaseException:
+            self._fs.close(whole)
+            raise
+        finally:
+            self._fs.close(own)
+        return whole
 
     def _stat_by_name(self, identity: int) -> Stat | None:
         return None  # a compressed file has another size than its rows
@@ -182,7 +215,7 @@ class ForeignReader(JournalReader):
 
     def findings(self) -> Sequence[Finding]:
         found = super().findings()
-        return [*found, *self._damage] if self._damage else found
+        return [*found, *self._damage]
 
     def _scanner(self, offset: int) -> Scanner:
         return self.format.scanner(offset)
@@ -190,10 +223,13 @@ class ForeignReader(JournalReader):
     def _find_header(self, size: int) -> Line:
         self._slot = None
         with storage_failures(self.path, "read the session"):
-            first = beginning(self._fs, self._fd)
-        if not self.format.recognises(first):
-            raise NotASession(f"the file is not a {self.format.name} session", path=self.path)
+            first = beginning(self._fs, self._fd, self._origin)
+            if not self.format.recognises(first):
+                raise NotASession(f"the file is not a {self.format.name} session", path=self.path)
+            related = self.agent.related(self._fs, self.path, first)
         header = self.format.header(stem_of(self.path), first, told_of(self._fs, self.path, AGENTS))
+        if related.parent:
+            header["parentSession"] = related.parent
         return Line(-1, encode_plain(header), Head("session", header["id"]))
 
     def raw(self, row: Row) -> bytes:
@@ -247,24 +283,30 @@ class ForeignReader(JournalReader):
         return ForeignReader(self._fs, self.path, self.agent)
 
     def _take(self, index: RowIndex, line: Line, report: Callable[[Finding], None]) -> None:
-        for known in self._translator.take(line):
-            self._add(index, line, known.head, known.flags)
+        for known in self._translator.take(self._placed(line)):
+            self._add(index, line, known)
 
-    def _add(self, index: RowIndex, line: Line, head: Head, flags: int) -> int:
-        entry = None
+    def _placed(self, line: Line) -> Line:
+        """Return a line with its place in the session's own file, after which its entries may be named."""
+        return line._replace(offset=line.offset - self._origin) if self._origin else line
+
+    def _add(self, index: RowIndex, line: Line, known: Known) -> int:
+        head, flags, entry = known.head, known.flags, None
         if flags & (STATE | LABEL) and not flags & MESSAGE:  # the index needs more than the head of these
-            entry = encode_plain(self.format.entry(line.raw, str(head.id), head.parentId, lambda other: None))
+            made = self.format.entry(line.raw, str(head.id), head.parentId, lambda other: None)
+            fill(made, known)
+            entry = encode_plain(made)
         return index.add(line, head, flags, entry)
 
     def _head(self, place: Place, raw: bytes | None = None) -> Head:
         raw = self._read(place.offset, place.length) if raw is None else raw
-        for known in self.format.ids_of(raw, place.offset):
+        for known in self.format.ids_of(raw, place.offset - self._origin):
             if key_of(known)[0] == place.key:
                 return Head("custom", known)
         raise IndexDamaged("a row no longer has its id")
 
     def _is(self, raw: bytes, row: Row) -> bool:
-        return row.id in self.format.ids_of(raw, row.position[0])
+        return row.id in self.format.ids_of(raw, row.position[0] - self._origin)
 
     def _all_rows(self) -> Sequence[Row]:
         translator = self.format.translator()
@@ -272,7 +314,7 @@ class ForeignReader(JournalReader):
         for item in self._scan(0, self._indexed):
             if isinstance(item, Line):
                 place = (item.offset, len(item.raw))
-                rows += [_row(known, place) for known in translator.take(item)]
+                rows += [_row(known, place) for known in translator.take(self._placed(item))]
         return rows
 
     # -- entries
@@ -300,12 +342,12 @@ class ForeignReader(JournalReader):
                 if isinstance(item, Finding):
                     index.report(item)
                     continue
-                for known in self._translator.take(item):
+                for known in self._translator.take(self._placed(item)):
                     row = _row(known, (item.offset, len(item.raw)))
-                    parent = self._add(index, item, known.head, row.flags)
+                    parent = self._add(index, item, known)
                     if row.parent_id and parent == NOWHERE and not self._comes_later(row.parent_id):
                         row = row._replace(parent_id=None)
-                    yield row, self._entry(item.raw, row, look)
+                    yield row, self._entry(item.raw, row, look, index)
         behind = len(index)
         self._caught_up(index, scanner, size)
         for row in self._numbered(range(behind, len(index))):
@@ -328,14 +370,18 @@ class ForeignReader(JournalReader):
         """Return what the two ends of the file show."""
         with storage_failures(self.path, "read the session"):
             first, last = ends(self._fs, self._fd, self._stat().st_size)
+            if self._origin:
+                first = beginning(self._fs, self._fd, self._origin)
         return self.format.glimpse(stem_of(self.path), first, last)
 
     def _shown(self, raw: bytes, row: Row) -> bytes:
         return encode_plain(self._entry(raw, row, self._look))
 
-    def _entry(self, raw: bytes, row: Row, look: Look) -> Entry:
+    def _entry(self, raw: bytes, row: Row, look: Look, index: RowIndex | None = None) -> Entry:
         """Return a row as an entry; a row outside of the conversation is a marker that keeps its content."""
         entry = self.format.entry(raw, row.id, row.parent_id, look)
+        if self._complete is not None and not row.flags & MARKER:
+            self._complete(entry, raw, _Around(self, row, index))
         if not row.flags & MARKER or row.flags & TITLE or entry.get("customType") in MARKERS:
             return entry
         base: Entry = {name: entry[name] for name in ("id", "parentId", "timestamp") if name in entry}
@@ -345,6 +391,52 @@ class ForeignReader(JournalReader):
     def _look(self, entry_id: str) -> bytes | None:
         row = self.find(entry_id)
         return None if row is None else self._read(*row.position)
+
+
+class _Around(Near):
+    """The rows around an entry, read from the file as they are needed."""
+
+    def __init__(self, reader: ForeignReader, row: Row, index: RowIndex | None) -> None:
+        self._reader = reader
+        self._row = row
+        self._index = index
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        return self._reader._memory
+
+    @property
+    def model(self) -> str | None:
+        if self._index is None:
+            state: State | None = self._reader.state(self._row)
+        else:  # the index is being made: the entry is its last one
+            state = None if self._index.irregular else self._index.state(len(self._index) - 1)
+        return None if state is None else state.models.get(DEFAULT_ROLE)
+
+    def first(self) -> bytes:
+        return beginning(self._reader._fs, self._reader._fd, self._reader._origin).partition(b"\n")[0]
+
+    def before(self) -> Iterator[bytes]:
+        end = self._row.position[0]
+        rest, size = b"", _NEAR
+        while end > 0:
+            start = max(0, end - size)
+            lines = (self._reader._read(start, end - start) + rest).split(b"\n")
+            rest = lines[0]
+            yield from (line for line in reversed(lines[1:]) if line)
+            end, size = start, min(2 * size, CHUNK)
+        if rest:
+            yield rest
+
+    def after(self) -> Iterator[bytes]:
+        start = sum(self._row.position)
+        rest, size = b"", _NEAR
+        while chunk := self._reader._read(start, size):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line for line in lines if line)
+            start, size = start + len(chunk), min(2 * size, CHUNK)
+        if rest:
+            yield rest
 
 
 def _row(known: Known, place: tuple[int, int]) -> Row:

@@ -229,6 +229,13 @@ class Registry:
                 return rows
         raise ValueError(f"no agent has files that end in {suffix}")
 
+    def join(self, fs: Filesystem, path: str) -> Iterator[bytes | Finding]:
+        """Yield the rows of all files of a session up to this one, and what is wrong with them."""
+        for agent in self:
+            if (rows := agent.join(fs, path)) is not None:
+                return rows
+        raise ValueError(f"no agent continues sessions in files such as {path}")
+
     def titles(self, data: bytes) -> Mapping[str, Told]:
         """Return the titles and projects in an agent's own list of sessions."""
         for agent in self._loaded:
@@ -266,6 +273,7 @@ _CLINE = (
     ("CLINE_DATA_DIR", "{CLINE_DIR}/data"),
     ("CLINE_SESSION_DATA_DIR", "{CLINE_DATA_DIR}/sessions"),
 )
+_OPENCLAW = (("OPENCLAW_STATE_DIR", ".openclaw"),)
 _CONTINUE = (("CONTINUE_GLOBAL_DIR", ".continue"),)
 
 # What a reader of foreign data may raise: values of unexpected types, among others.
@@ -292,10 +300,13 @@ AGENTS = Registry(
     (
         Later("opencode", "sessile.agents.opencode", "OpenCode", "{XDG_DATA_HOME}/opencode", _DATA),
         Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
+        Later("crush", "sessile.agents.crush", "Crush", ".crush"),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
         Later("cline", "sessile.agents.cline", "Cline", "{CLINE_SESSION_DATA_DIR}", _CLINE),
         Later("copilot", "sessile.agents.copilot", "CopilotCli", "{COPILOT_HOME}", (("COPILOT_HOME", ".copilot"),)),
         Later("qwen", "sessile.agents.qwen", "QwenCode", "{QWEN_RUNTIME_DIR}", _QWEN),
+        Later("goose", "sessile.agents.goose", "Goose", "{XDG_DATA_HOME}/goose", _DATA),
+        Later("openclaw-db", "sessile.agents.openclaw_db", "OpenClawDatabase", "{OPENCLAW_STATE_DIR}", _OPENCLAW),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),
     ),
 )

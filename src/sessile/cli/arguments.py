@@ -18,6 +18,7 @@ from sessile.agents.registry import AGENTS
 from sessile.cli.command import App, quoted
 from sessile.cli.output import Cell, Column, aligned, in_words
 from sessile.core.address import Address, is_path, parse_address, sub_agent
+from sessile.core.digest import title_of
 from sessile.core.ids import is_plain_id
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, NotASession, Refused, SessionNotFound
@@ -54,7 +55,7 @@ class SessionName(click.ParamType[str]):
         wanted = Filter(id_prefix=incomplete, limit=_SUGGESTED) if incomplete else Filter(limit=_SUGGESTED)
         rows = app.library.list(wanted).rows
         return [
-            CompletionItem(row.id, help=visible_line(row.title or row.first_text or row.cwd or ""))
+            CompletionItem(row.id, help=visible_line(title_of(row.title, row.first_text or row.cwd)))
             for row in rows
             if row.id and is_plain_id(row.id)
         ]
@@ -167,7 +168,7 @@ def handle(app: App, session_id: str | None, path: str, *, whole: bool = False) 
 
 def name_of(session: Session) -> str:
     """Return the title of a session, made visible, with a mark for a draft."""
-    return ("(draft) " if session.is_draft else "") + visible_line(session.title or "(no title)")
+    return ("(draft) " if session.is_draft else "") + visible_line(session.shown_title)
 
 
 def written_by(session: Session) -> str | None:
@@ -276,7 +277,7 @@ def _offer(app: App, rows: list[SessionRow]) -> None:
             Cell(str(number)),
             app.out.moment(row.modified_ns // 1_000_000),
             Cell(app.library.agent_of(row.path) or ""),
-            Cell(row.title or row.first_text or "(no title)"),
+            Cell(title_of(row.title, row.first_text)),
         ]
         for number, row in enumerate(rows, 1)
     ]

@@ -20,6 +20,7 @@ from sessile.cli.command import App, load_settings, verb
 from sessile.cli.listing import SOON, say_problem
 from sessile.cli.output import Cell, Column, size_of
 from sessile.core.dates import parse_span
+from sessile.core.digest import title_of
 from sessile.core.visible import visible_line
 from sessile.errors import Ambiguous, Invalid, NotFound, Refused, SessileError, SessionNotFound
 from sessile.render.wording import many
@@ -106,7 +107,7 @@ def du_verb(app: App, orphans: bool) -> int:
                 Cell(size_of(row.size), value=str(row.size)),
                 Cell(app.library.agent_of(row.path) or ""),
                 Cell((row.id or "")[: 8 if app.out.columns else None], "id"),
-                Cell(row.title or row.first_text or "(no title)"),
+                Cell(title_of(row.title, row.first_text)),
             ]
             for row in largest
         )

@@ -13,16 +13,27 @@ import click
 
 from sessile.agents.openclaw.importing import ImportReport, import_state
 from sessile.agents.openclaw.paths import StateFolder
-from sessile.cli.arguments import DAMAGED, SESSION, addresses, damage, located, opened
+from sessile.cli.arguments import DAMAGED, SESSION, Named, addresses, damage, located, opened
 from sessile.cli.command import App, verb
 from sessile.cli.output import Cell, Column, size_of, write_file
+from sessile.cli.resume import placed_here
 from sessile.errors import Invalid, NotFound, SessileError
 from sessile.gateway.conversations.bindings import sync_bindings
 from sessile.render.wording import many, short_id
 from sessile.storage.backing import is_database
+from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.filters import Filter
 from sessile.store import Store
-from sessile.transfer import CONVERSIONS, Imported, Synced, converted, import_session, sync
+from sessile.transfer import (
+    CONVERSIONS,
+    PLACES,
+    Imported,
+    Synced,
+    converted,
+    import_session,
+    sync,
+    write_placed,
+)
 
 _GATEWAYS = ("openclaw", "yoyoclaw")  # two names of one program
 _LISTED = 3  # items of each kind that are printed one by one; the JSON document has all
@@ -106,21 +117,28 @@ def _print_imported(app: App, done: list[Imported]) -> None:
 
 
 @verb(
-    "sessile convert webhook --to claude -o session.jsonl   for Claude Code",
+    "sessile convert webhook --to claude                    for Claude Code, where it looks",
+    "sessile convert webhook --to codex -o session.jsonl    for Codex, as a file",
     "sessile convert 0f4e --to pi -o - | wc -l              for pi, to stdout",
     name="convert",
 )
 @click.argument("session", type=SESSION)
-@click.option("--to", "to", type=click.Choice(tuple(CONVERSIONS)), required=True, help="Target format.")
-@click.option("-o", "--output", metavar="FILE", required=True, help="Output file; - for stdout.")
+@click.option("--to", "to", type=click.Choice(CONVERSIONS), required=True, help="Target format.")
+@click.option("-o", "--output", metavar="FILE", help="Output file; - for stdout; by default where the agent looks.")
+@click.option("--whole", is_flag=True, help="With all branches, so that an import restores them (to claude only).")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def convert_verb(app: App, session: str, to: str, output: str, force: bool) -> int:
-    """Write a session in another agent's format. Rows that came from that agent keep their bytes. Nothing is redacted."""
+def convert_verb(app: App, session: str, to: str, output: str | None, whole: bool, force: bool) -> int:
+    """Write a session as another agent's own program resumes it: the conversation up to the leaf, or to an entry.
+
+    Rows that came from that agent keep their bytes. native and myagents hold all entries. Nothing is redacted.
+    """
     if output == "-" and sys.stdout.isatty():
         raise Invalid("cannot write a session file to a terminal", hint="pass -o FILE")
     with opened(app, session) as named:
+        if output is None:
+            return _convert_in_place(app, named, to, whole=whole)
         report: dict[str, int] = {}
-        pieces = converted(named.session, to, report)
+        pieces = converted(named.session, to, report, at=named.at, whole=whole)
         if output == "-":
             sys.stdout.flush()
             for piece in pieces:
@@ -131,6 +149,19 @@ def convert_verb(app: App, session: str, to: str, output: str, force: bool) -> i
         for kind, count in report.items():
             app.out.note(f"{count} × {kind}: no counterpart in this format; kept in the rows as extra data")
         return damage(app, named.session)
+
+
+def _convert_in_place(app: App, named: Named, to: str, *, whole: bool) -> int:
+    """Put a session where the agent's own program looks for it."""
+    if whole or to not in PLACES:
+        raise Invalid("an output file is required", hint="pass -o FILE")
+    copy = placed_here(app, named, to)
+    if not write_placed(PosixFilesystem(), copy):
+        app.out.note("it is there already: nothing has changed since it was placed")
+    for note in copy.notes:
+        app.out.note(f"note: {note}")
+    _print_converted(app, copy.path, sum(map(len, copy.lines)), {})
+    return damage(app, named.session)
 
 
 def _print_converted(app: App, output: str, size: int, report: dict[str, Any]) -> None:

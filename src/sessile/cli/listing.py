@@ -349,7 +349,7 @@ def _cell(app: App, name: str, row: SessionRow, depth: int, short: dict[str, str
         "messages": None if counts is None else str(counts.messages),
         "branches": None if counts is None else str(counts.branches),
         "tokens": None if counts is None or counts.total_tokens is None else amount(counts.total_tokens),
-        "cost": None if counts is None else money(counts.cost),
+        "cost": None if counts is None else money(counts.cost) + ("+" if counts.cost and counts.unpriced else ""),
         "model": None if counts is None else ", ".join(sorted(counts.models, key=lambda m: -counts.models[m])[:2]),
     }
     text = texts[name]

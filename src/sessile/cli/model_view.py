@@ -24,10 +24,8 @@ from sessile.cli.arguments import (
 from sessile.cli.command import App, verb
 from sessile.core.context import Absence, SessionContext, absences
 from sessile.core.kinds import MARKER
-from sessile.core.sending import gaps_of
 from sessile.core.visible import visible_line
 from sessile.errors import Invalid, Unsupported
-from sessile.next_request import agent_named, agent_of, context_for, next_request
 from sessile.render.shown import show_all
 from sessile.render.styled import Line, Span
 from sessile.render.terminal import transcript_lines
@@ -102,14 +100,25 @@ def context_verb(app: App, session: str, at: str | None, provider: str | None, a
 
 def _context(app: App, named: Named, bridge: bool) -> tuple[SessionContext, list[str]]:
     """Return the context, and what the session's agent sends besides but does not store."""
-    agent = agent_of(named.session, app.places.sources(app.store))
-    context = context_for(named.session, agent, named.at, bridge=bridge)
+    session = named.session
+    if app.store.layout.owns(session.path):
+        return session.context(bridge=bridge) if named.at is None else session.context(named.at, bridge=bridge), []
+    from sessile.next_request import (  # loads every API, which our own sessions do not need
+        agent_of,
+        context_for,
+        gaps_of,
+    )
+
+    agent = agent_of(session, app.places.sources(app.store))
+    context = context_for(session, agent, named.at, bridge=bridge)
     return context, gaps_of(context, None if agent is None else agent.dialect)
 
 
 def _print_request(app: App, named: Named, provider: str | None, agent: str | None, bridge: bool) -> None:
     """Print a request, with a note for each change that this needed, and what the agent sends but does not store."""
-    from sessile.vendors.images import can_resize, resize  # `context` alone starts faster without it
+    # `context` alone starts faster without them
+    from sessile.next_request import agent_named, agent_of, next_request
+    from sessile.vendors.images import can_resize, resize
 
     if agent is None:
         sender = agent_of(named.session, app.places.sources(app.store))

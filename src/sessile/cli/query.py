@@ -14,6 +14,7 @@ from sessile.agents.registry import AGENTS
 from sessile.cli.command import App, verb
 from sessile.cli.listing import chosen, filters, given_options, marked_title
 from sessile.cli.output import Cell, Column
+from sessile.core.digest import NO_TITLE
 from sessile.core.visible import cut, visible_line, width
 from sessile.core.words import FEW, FIELDS, INDEXED, NOT_INDEXED, Excerpt, Field, Query, Span, excerpt, marked, passages
 from sessile.errors import Invalid, SessileError
@@ -319,7 +320,7 @@ def _heading(app: App, path: str, row: SessionRow | None, has_hits: bool) -> Lin
     name = f"{'session ' if app.out.plain else ''}{visible_line(row.id or '')[:8]}  "
     facts = f"  {visible_line(app.tilde(row.cwd or ''))}  {app.library.agent_of(path) or ''}  {age}"
     facts += "" if has_hits else "  (title matches)"
-    title = visible_line(marked_title(row) or "(no title)")
+    title = visible_line(marked_title(row) or NO_TITLE)
     if app.out.columns is not None:
         title = cut(title, max(_MINIMUM_TITLE, app.out.columns - len(name) - width(facts)))
     line = (Piece(name, "id"), Piece(title, "strong"), Piece(facts, "dim"))

@@ -15,7 +15,7 @@ from sessile.cli.output import Cell, Column, money
 from sessile.core import statistics
 from sessile.core.statistics import StatRow, Table, Usage
 from sessile.core.usage import amount
-from sessile.render.wording import many
+from sessile.render.wording import many, price_notes, prices_date
 from sessile.storage.filters import Filter
 
 _SINCE = {"daily": ("30d", "30 days"), "weekly": ("26w", "26 weeks")}  # defaults of --since
@@ -60,6 +60,8 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
             excluded=excluded_by(app, wanted),
             uncounted=usage.uncounted,
             undated=result.undated,
+            unpriced=statistics.unpriced(usage),
+            prices=prices_date(),
         )
         return 0
     if as_csv:
@@ -85,9 +87,9 @@ def stats_verb(app: App, table: str, as_csv: bool, **options: Any) -> int:
         cells = [*map(_spent, rows), _spent(total, rows)]
     app.out.table(columns, cells)
     _print_left_out(app, usage, wanted, options)
-    if total.unpriced and table != "tools":
-        unpriced = f"{total.unpriced:,} of {many(total.answers or 0, 'answer')}"
-        app.out.note(f"{unpriced} {'has' if total.unpriced == 1 else 'have'} no known price: the cost is a lower bound")
+    if table != "tools":
+        for note in price_notes(total, statistics.unpriced(usage)):
+            app.out.note(note)
     if result.undated:
         undated = many(result.undated, "answer without a time is", "answers without a time are")
         app.out.note(f"{undated} not included")

@@ -343,21 +343,21 @@ def _described(row: Any) -> dict[str, Any]:
 
 def _head(app: App, session: Session) -> OutlineHead:
     entries = session.count_entries()
-    counts = None
+    counts, digest = None, Digest()
     if entries <= _COUNT_LIMIT:
-        digest = Digest()
         for entry in session.iter_entries():
             digest.add(entry.stored)
         counts = digest.counts()
     return OutlineHead(
-        title=session.title,
+        title=session.shown_title,
         id=session.id,
         project=session.cwd,
         source=app.library.agent_of(session.path) or "file",
         entries=entries,
         branches=counts.branches if counts else len(session.get_heads()),
         cost=counts.cost if counts else None,
-        unpriced=counts.unpriced if counts else 0,
+        unpriced=digest.spending.unpriced() if counts else {},
+        listed=digest.spending.total().listed if counts else 0,
     )
 
 
@@ -405,4 +405,4 @@ def _side_name(letter: str, named: Named) -> str:
 
 
 def _totals(side: Side) -> dict[str, Any]:
-    return {name: value for name, value in side._asdict().items() if name != "turns"}
+    return {**side._asdict(), "turns": [turn._asdict() for turn in side.turns]}

@@ -37,7 +37,7 @@ import msgspec
 from sessile.core.context import edited_message
 from sessile.core.entries import Payload, context_edit
 from sessile.core.kinds import BOUNDARY, CHAIN, MARKER, TALK, Json, kind_of
-from sessile.core.messages import joined_text
+from sessile.core.messages.family import joined_text
 from sessile.core.messages.request import folded, is_prompt
 from sessile.core.summaries import FileLists, Files
 from sessile.core.tokens import Counter, Snapshot, Tally, estimate, total

@@ -122,11 +122,9 @@ class Live:
             summary = kind_of("compaction").project
             if isinstance(system, dict):
                 self._push(system, compaction)
-            replacing = compaction.get(
-                "messages"
-            )  # what an agent sends in place of what it compacted, if not its summary
-            if isinstance(replacing, list):
-                for message in replacing:
+            replacement = compaction.get("replacement")
+            if isinstance(replacement, list):  # the agent's own history after the compaction, which has the summary
+                for message in replacement:
                     self._push(message if isinstance(message, dict) else None, compaction)
             elif summary is not None:
                 self._push(summary(compaction), compaction)

@@ -19,10 +19,12 @@ import msgspec
 
 from sessile.core.kinds import LABEL, MARKERS, MESSAGE, TITLE, fold_label, kind_of
 from sessile.core.text import clean_name, without_surrogates
-from sessile.core.usage import Spending, quarter_of
+from sessile.core.usage import Spending, identity_of, is_answer, model_of, quarter_of
 
 Json = Mapping[str, Any]
 
+_REMEMBERED = 64  # calls and answers that later rows may belong to
+NO_TITLE = "(no title)"
 FIRST_TEXT = 240  # characters: more than any listing shows
 _SHELLS = {"bashExecution": "bash", "pythonExecution": "python"}  # what a user runs, by role
 
@@ -71,7 +73,8 @@ class Digest(msgspec.Struct, omit_defaults=True):
     first_text: str | None = None
     last_role: str | None = None
     last_status: str | None = None
-    last_response: str | None = None  # an answer may be split over rows that each repeat its usage
+    responses: dict[str, tuple[str, str, int]] = {}  # the last ones: an answer may be stored in several rows
+    calls: dict[str, str] = {}  # the tools of the last calls: many agents name the tool only there
     translator: Any = None  # state of the translator of another agent's rows
 
     def add(self, entry: Json) -> None:
@@ -82,6 +85,9 @@ class Digest(msgspec.Struct, omit_defaults=True):
             return
         if kind == "session_info" and "id" not in entry:  # a row of another agent, outside its conversation
             self.named, self.name = True, name_in(entry)
+            return
+        if kind == "usage" and "id" not in entry:  # the same, with the usage of the answer before it
+            self._add_usage(entry)
             return
         self.entries += 1
         self._place(entry)
@@ -130,7 +136,8 @@ class Digest(msgspec.Struct, omit_defaults=True):
         self.images += _images(content)
         if role == "toolResult":
             if message.get("isError") is True:
-                self.spending.add_failure(_string(message.get("toolName")) or "", quarter_of(entry, message))
+                tool = tool_of(message, self.calls) or ""
+                self.spending.add_failure(tool, quarter_of(entry, message), identity_of(entry, message))
         elif role == "user":
             if self.first_text is None:
                 self.first_text = spoken(content) or None
@@ -142,20 +149,36 @@ class Digest(msgspec.Struct, omit_defaults=True):
         for block in _blocks(content):
             kind = _kind(block)
             if kind == "toolCall":
-                tools.append(_string(block.get("name")) or "")
+                name = _string(block.get("name")) or ""
+                tools.append(name)
+                self.calls[str(block.get("id"))] = name
             elif kind == "image":
                 self.images += 1
         self.errors += message.get("stopReason") == "error"
-        if message.get("model") == "<synthetic>":
-            return  # Claude Code wrote it, in place of an answer
-        provider, model = _string(message.get("provider")), _string(message.get("model"))
-        name = f"{provider}/{model}" if provider and model else model or ""
-        response = _string(message.get("responseId"))
-        if response is not None and response == self.last_response:
-            self.spending.add_calls(name, quarter_of(entry, message), tools)
+        _forget(self.calls)
+        if not is_answer(message) and not tools:
             return
-        self.last_response = response
-        self.spending.add_answer(name, quarter_of(entry, message), message.get("usage"), tools)
+        model, quarter, usage = model_of(message) or "", quarter_of(entry, message), message.get("usage")
+        response = _string(message.get("responseId"))
+        if response is not None and response in self.responses:
+            model, quarter, identity = self.responses[response]
+            self.spending.add_row(model, quarter, usage, tools, identity)
+            return
+        identity = identity_of(entry, message)
+        self.spending.add_answer(model, quarter, usage, tools, identity)
+        if response is not None:
+            self.responses[response] = (model, quarter, identity)
+            _forget(self.responses)
+
+    def _add_usage(self, entry: Json) -> None:
+        """Count the usage of an answer that was counted before, or of one without content."""
+        model, quarter, identity = model_of(entry) or "", quarter_of(entry, entry), identity_of(entry, entry)
+        response = _string(entry.get("responseId"))
+        if response is not None and response in self.responses:
+            model, quarter, identity = self.responses[response]
+            self.spending.add_row(model, quarter, entry.get("usage"), [], identity)
+        else:
+            self.spending.add_answer(model, quarter, entry.get("usage"), [], identity)
 
     def counts(self) -> Counts:
         """Return the current counts."""
@@ -192,6 +215,17 @@ def standing_of(message: Json) -> tuple[str | None, str | None]:
     return role, _string(message.get("stopReason"))
 
 
+def tool_of(result: Json, calls: Mapping[str, str]) -> str | None:
+    """Return the tool that a result is from; `calls` are the tools of earlier calls by the ids of the calls."""
+    return _string(result.get("toolName")) or calls.get(str(result.get("toolCallId"))) or None
+
+
+def _forget(known: dict[str, Any]) -> None:
+    """Keep only the latest values."""
+    while len(known) > _REMEMBERED:
+        del known[next(iter(known))]
+
+
 def name_in(entry: Json) -> str | None:
     """Return the session name that an entry sets, on one line."""
     name = entry.get("name") if entry.get("type") == "session_info" else entry.get("title")
@@ -205,6 +239,11 @@ def shown(value: object) -> str | None:
     if value.isprintable() and "  " not in value:  # the usual case; controls and surrogates are not printable
         return value.strip() or None
     return clean_name(without_surrogates(value)) or None
+
+
+def title_of(title: object, first_text: object) -> str:
+    """Return the title of a session as it is shown everywhere: its title, else its first prompt, else `NO_TITLE`."""
+    return shown(title) or shown(first_text) or NO_TITLE
 
 
 def spoken(content: object) -> str:

@@ -23,11 +23,13 @@ Pairing: every call has one result, directly after it, and every result has a ca
 - A call without a result gets an added one, marked `synthetic` and never stored. A call of a turn that failed or was stopped
   was never made and is removed instead.
 
-Ids of tool calls (`strict`, `strict9` and `none` in the policy):
+Ids of tool calls (`strict`, `strict9`, `safe` and `none` in the policy):
 
     strict    only letters and digits, at most 40; empty becomes `sanitizedtoolid`, missing `defaulttoolid`; a collision
               ends in eight digits of the hash of its original, then in `x2`, `x3`, …
     strict9   exactly nine letters and digits: the first nine, or nine of the hash of fewer; missing becomes `defaultid`
+    safe      unchanged if it has only letters, digits, `_` and `-`, at most 40; else as `strict`
+    paired    as `safe`, but two ids with `|` between them stay: the pi family splits them
     none      unchanged; only a missing one is added
 
 `rewrite` uses one map for the whole conversation, so that a result keeps the id of its call. `separate` runs after pairing,
@@ -171,12 +173,15 @@ def clean(
         pieces = rewrite(pieces, policy.tool_ids)
         pieces = pair(pieces, policy.synthetic, notes)
         pieces = separate(pieces, policy.tool_ids)
-    pieces = settle(pieces, notes, silent=dialect is not None and dialect.silent)
+    silent, empty = (dialect.silent, dialect.empty) if dialect is not None else (False, False)
+    pieces = settle(pieces, notes, silent=silent, empty=empty)
     if dialect is None:
         # Providers that accept images in results do not accept them in failed ones.
         pieces = images_after_results(pieces, notes, of_failures=policy.results)
     elif not policy.results:
-        pieces = images_after_results(pieces, notes, words=dialect.attached or ATTACHED)
+        pieces = images_after_results(
+            pieces, notes, words=ATTACHED if dialect.attached is None else dialect.attached, note=dialect.image_note
+        )
     if policy.bootstrap:
         pieces = bootstrap(pieces, notes)
     if policy.merge_assistants:
@@ -236,8 +241,8 @@ def without_stopped(pieces: Iterable[Piece], notes: Notes) -> list[Piece]:
     return result
 
 
-def settle(pieces: Iterable[Piece], notes: Notes, *, silent: bool = False) -> list[Piece]:
-    """Drop thoughts at the end of answers, answers that are empty, and silent ones unless they are sent."""
+def settle(pieces: Iterable[Piece], notes: Notes, *, silent: bool = False, empty: bool = False) -> list[Piece]:
+    """Drop thoughts at the end of answers, and answers that are empty or silent, unless they are sent."""
     result = []
     for piece in pieces:
         if piece.role == "assistant":
@@ -247,7 +252,10 @@ def settle(pieces: Iterable[Piece], notes: Notes, *, silent: bool = False) -> li
                 notes.add(piece, "dropped", "a thought at the end of an answer")
                 piece = piece.having(content=blocks[:end])
             if not end:
-                notes.add(piece, "dropped", "an empty answer")
+                if empty and piece.message.get("stopReason") != "error":
+                    result.append(piece)
+                else:
+                    notes.add(piece, "dropped", "an empty answer")
                 continue
             if not silent and _is_silent(blocks[:end]):
                 notes.add(piece, "dropped", f"an answer that was not delivered ({SILENT})")
@@ -387,9 +395,16 @@ class _Cleaning:
             if self._care.receiver.thinks:
                 self._note("changed", "a thought of another model lost its signature")
                 return {"type": "thinking", "thinking": text, "thinkingSignature": "", "extra": {"anthropic": {}}}
+        if dialect.thoughts == "reasoning" and self._policy.signatures == "claude":
+            if signature and _signatures_of(self._piece.message) == "claude":
+                return block
+            text = None
         if dialect.thoughts == "dropped" or not isinstance(text, str) or not text.strip():
             self._note("dropped", "a thought of another model")
             return None
+        if dialect.thoughts == "reasoning":
+            shown = {"type": "thinking", "thinking": text, "thinkingSignature": "reasoning_content"}
+            return {**shown, "extra": {"openai": {}}}
         self._note("changed", "a thought of another model became a text")
         return {"type": "text", "text": f"<thinking>\n{text}\n</thinking>" if dialect.thoughts == "tagged" else text}
 
@@ -600,6 +615,8 @@ def _tool_name(call: Message) -> str:
 
 LONGEST = 40
 _OTHER = re.compile(r"[^A-Za-z0-9]+")
+_SAFE = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_PAIRED = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Make = Callable[[str | None, Container[str]], str]
 
@@ -633,7 +650,26 @@ def plain_id(original: str | None, taken: Container[str]) -> str:
     return original if original is not None and original not in taken else strict_id(original, taken)
 
 
-MAKERS: dict[ToolIds, Make] = {"none": plain_id, "strict": strict_id, "strict9": strict9_id}
+def safe_id(original: str | None, taken: Container[str]) -> str:
+    """Return the id unchanged if every provider with ids of any length accepts it, or a strict one."""
+    fine = original is not None and _SAFE.fullmatch(original) is not None
+    return plain_id(original, taken) if fine else strict_id(original, taken)
+
+
+def paired_id(original: str | None, taken: Container[str]) -> str:
+    """Return a safe id; two of them in one, as the pi family stores them, stay."""
+    first, mark, second = (original or "").partition("|")
+    both = mark and _SAFE.fullmatch(first) and _PAIRED.fullmatch(second)
+    return plain_id(original, taken) if both else safe_id(original, taken)
+
+
+MAKERS: dict[ToolIds, Make] = {
+    "none": plain_id,
+    "strict": strict_id,
+    "strict9": strict9_id,
+    "safe": safe_id,
+    "paired": paired_id,
+}
 
 
 def rewrite(pieces: Iterable[Piece], form: ToolIds) -> list[Piece]:
@@ -768,7 +804,7 @@ def merge_users(pieces: Sequence[Piece], notes: Notes) -> list[Piece]:
 
 
 def images_after_results(
-    pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False, words: str = ATTACHED
+    pieces: Sequence[Piece], notes: Notes, *, of_failures: bool = False, words: str = ATTACHED, note: str = ""
 ) -> list[Piece]:
     """Move images of results, or only of failed ones, to a user message after the last result of the turn."""
     result: list[Piece] = []
@@ -783,6 +819,8 @@ def images_after_results(
         if found:
             notes.add(piece, "moved", f"images of a tool result ({len(found)}) were moved after the results")
             rest = [block for block in piece.blocks if block.get("type") != "image"]
+            if note:
+                rest = [*rest, {"type": "text", "text": note}]
             piece = piece.having(content=rest or [{"type": "text", "text": SEE_BELOW}])
             images += found
             source = piece.place
@@ -824,5 +862,5 @@ def _joined(merged: Piece, later: Piece) -> Piece:
 
 
 def _attached(source: int | None, images: Sequence[Message], words: str) -> Piece:
-    text = {"type": "text", "text": words}
-    return Piece(source, {"role": "user", "content": [text, *images], "synthetic": True})
+    text = [{"type": "text", "text": words}] if words else []
+    return Piece(source, {"role": "user", "content": [*text, *images], "synthetic": True})

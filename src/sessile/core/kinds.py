@@ -67,7 +67,7 @@ def _fold_message(state: State, entry: Json) -> State:
     if state.explicit_model or not isinstance(message, Mapping) or message.get("role") != "assistant":
         return state
     provider, model = message.get("provider"), message.get("model")
-    if not (isinstance(provider, str) and isinstance(model, str)):
+    if not (isinstance(provider, str) and isinstance(model, str)) or model == "<synthetic>":  # a text of the program
         return state
     return replace(state, models={**state.models, DEFAULT_ROLE: f"{provider}/{model}"})
 
@@ -116,7 +116,8 @@ def _project_message(entry: Json) -> dict[str, Any] | None:
 
 
 def _project_custom_message(entry: Json) -> dict[str, Any]:
-    message = {"role": "custom", **_present(entry, "customType", "content", "display", "details", "attribution")}
+    named = ("customType", "content", "display", "details", "attribution", "extra")
+    message = {"role": "developer" if entry.get("role") == "developer" else "custom", **_present(entry, *named)}
     message["timestamp"] = parse_timestamp(entry.get("timestamp"))
     return message
 

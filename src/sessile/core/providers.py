@@ -3,7 +3,9 @@
 A policy is chosen by provider, API and model:
 
     sanitize    `full` removes blank texts; `images` only empty ones. Both check images.
-    tool_ids    `none`, `strict` (letters and digits, at most 40) or `strict9` (exactly nine of them)
+    tool_ids    `none`, `strict` (letters and digits, at most 40), `strict9` (exactly nine of them) or `safe` (as `strict`,
+                with `_` and `-`, which every API but Mistral's accepts); `paired` is `safe` and also allows the two ids that
+                the pi family stores for a call of OpenAI's Responses API, with `|` between them
     synthetic   the text of the result that is added for a call without one
     signatures  whose signatures and sealed thinking the API accepts: `claude`, `gemini`, `openai` or `none`
     results     whether a successful tool result may contain images; otherwise they follow in a user message
@@ -33,14 +35,14 @@ PNG, JPEG, GIF or WebP; nothing here decodes pixels.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 Sanitize = Literal["full", "images"]
-ToolIds = Literal["none", "strict", "strict9"]
+ToolIds = Literal["none", "strict", "strict9", "safe", "paired"]
 Signatures = Literal["claude", "gemini", "openai", "none"]
-Thoughts = Literal["dropped", "text", "tagged"]
+Thoughts = Literal["dropped", "text", "tagged", "reasoning"]
 
 MISSING = "[The result of this tool call is missing: it was interrupted or never recorded.]"
 ABORTED = "aborted"  # sent by OpenAI's own agent for a call that was stopped
@@ -76,15 +78,19 @@ class Dialect(NamedTuple):
         tool_ids: The form of the ids of calls, as in `Policy`.
         missing: The text of the result that is added for a call without one; `{tool}` stands for the name of its tool.
         bootstrap: Whether a user message is added before a conversation that starts with the model.
-        merge_users: Whether consecutive user messages are merged.
+        merge_users: Whether consecutive user messages are merged; `None` where the provider requires it.
         merge_assistants: Whether consecutive answers are merged.
         silent: Whether answers that were not delivered (NO_REPLY) are sent.
-        thoughts: What becomes of thoughts of other models: dropped, a text, or a text in `<thinking>`.
+        thoughts: What becomes of thoughts of other models: dropped, a text, a text in `<thinking>`, or reasoning in OpenAI's
+            chat; Claude's models get each other's back.
         shared_thoughts: Whether Anthropic's models get each other's thoughts back, and those of others without a signature.
-        attached: The text before images of tool results, where the API does not accept them in results.
+        attached: The text before images of tool results, where the API does not accept them in results; empty for none.
+        image_note: What is added to a result whose images follow it.
         no_image: The text instead of a user's image, for a model that accepts none.
         no_tool_image: The same for an image of a tool result.
         joined_results: Whether the texts of a result are sent as one.
+        result_joint: What is between them in OpenAI's chat; elsewhere it is a line break.
+        user_joint: What is between the texts of a user that OpenAI's chat gets as one; `None` if they stay separate.
         joined_users: Whether the texts of a user are sent as one, for a model that accepts no images.
         joint: What is between the texts of an answer that OpenAI's chat gets as one.
         prefix: What the names of tools start with in requests to Anthropic, but for the tools of Anthropic itself.
@@ -92,6 +98,11 @@ class Dialect(NamedTuple):
         branch: The words around the summary of a branch; `None` for those of pi.
         stopped: Whether answers that failed or were stopped are sent, as far as they have content.
         brief_thoughts: The APIs that get back only the thoughts of the current turn.
+        failures: Whether a result says that its call failed.
+        empty: Whether answers without content are sent, unless they failed.
+        replay: Makes the request from an API, messages and the entries that they come from, for an agent that sends again what
+            it has stored; it returns `None` for messages of others.
+        prepare: What the agent does to the messages of a context before anything else; `None` for one that is not sent.
     """
 
     name: str
@@ -99,15 +110,18 @@ class Dialect(NamedTuple):
     tool_ids: ToolIds = "none"
     missing: str = MISSING
     bootstrap: bool = False
-    merge_users: bool = False
+    merge_users: bool | None = False
     merge_assistants: bool = False
     silent: bool = True
     thoughts: Thoughts = "dropped"
     shared_thoughts: bool = False
     attached: str | None = None
+    image_note: str = ""
     no_image: str | None = None
     no_tool_image: str | None = None
     joined_results: bool = False
+    result_joint: str = "\n"
+    user_joint: str | None = None
     joined_users: bool = False
     joint: str = ""
     prefix: str = ""
@@ -115,6 +129,10 @@ class Dialect(NamedTuple):
     branch: Words | None = None
     stopped: bool = True
     brief_thoughts: tuple[str, ...] = ()
+    failures: bool = True
+    empty: bool = False
+    replay: Callable[[str, Sequence[Any], Sequence[str | None]], Any] | None = None
+    prepare: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any] | None]] | None = None
 
     def over(self, policy: Policy) -> Policy:
         """Return the policy of a provider as this agent follows it."""
@@ -122,7 +140,7 @@ class Dialect(NamedTuple):
             tool_ids=policy.tool_ids if policy.tool_ids == "strict9" else self.tool_ids,
             synthetic=self.missing,
             bootstrap=self.bootstrap,
-            merge_users=self.merge_users,
+            merge_users=policy.merge_users if self.merge_users is None else self.merge_users,
             merge_assistants=self.merge_assistants,
         )
 

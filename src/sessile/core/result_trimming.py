@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sessile.core.codec import encode_plain, plain
-from sessile.core.messages import blocks_of, joined_text
+from sessile.core.messages.family import blocks_of, joined_text
 from sessile.core.text import utf16_cut, utf16_length
 
 Message = dict[str, Any]

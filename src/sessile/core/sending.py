@@ -62,12 +62,20 @@ def request_for(
         tools: The names of the existing tools; calls of others are dropped. `None` if unknown.
         resize: Makes large images smaller.
     """
+    if dialect is not None and dialect.replay is not None:
+        whole = [*context.prompts, *context.messages]
+        made: Request | None = dialect.replay(api, whole, [*[None] * len(context.prompts), *context.sources])
+        if made is not None:
+            return made
     # An agent's system messages are its prompt, wherever they are. Those of other programs may be part of the conversation.
     of_prompt = changes_prompt if dialect is None else is_prompt
     prompts = [*context.prompts, *filter(of_prompt, context.messages)]
     messages: list[Message] = []
     sources: list[str | None] = []
-    for message, source in zip(context.messages, context.sources, strict=True):
+    prepared = context.messages if dialect is None or dialect.prepare is None else dialect.prepare(context.messages)
+    for message, source in zip(prepared, context.sources, strict=True):
+        if message is None:
+            continue
         converted = [] if of_prompt(message) else convert_to_llm([_worded(message, dialect)])
         messages += converted
         sources += [source] * len(converted)
@@ -81,6 +89,10 @@ def request_for(
         prompts = [_prefixed_tools(message, dialect.prefix) for message in prompts]
     origins = [None if place is None else sources[place] for place in cleaned.origins]
     request = APIS[api](Sourced([*prompts, *shaped], [*([None] * len(prompts)), *origins]))
+    if api == "google" and dialect is not None and dialect.merge_users:
+        request["contents"] = _merged(request["contents"], "parts")
+    elif api == "anthropic" and dialect is not None and dialect.merge_users is None:
+        request["messages"] = _merged(request["messages"], "content")
     request.notes += [RequestNote(sources[note.place], note.did, note.text) for note in cleaned.notes]
     request.gaps += gaps_of(context, dialect)
     return request
@@ -160,10 +172,14 @@ def _without_thoughts(message: Message) -> Message:
 def _shaped(messages: Iterable[Message], api: str, dialect: Dialect, receiver: Receiver) -> Iterable[Message]:
     for message in messages:
         content = message.get("content")
-        if (message.get("role") == "toolResult" and dialect.joined_results) or (
-            message.get("role") == "user" and dialect.joined_users and not receiver.images
-        ):
+        if message.get("isError") and not dialect.failures:
+            message = message | {"isError": False}
+        if message.get("role") == "toolResult" and dialect.joined_results:
+            message = message | {"content": _joined(content, dialect.result_joint if api == "openai" else "\n")}
+        elif message.get("role") == "user" and dialect.joined_users and not receiver.images:
             message = message | {"content": _joined(content)}
+        elif message.get("role") == "user" and dialect.user_joint is not None and api == "openai":
+            message = message | {"content": _joined(content, dialect.user_joint)}
         elif message.get("role") == "assistant":
             if api == "openai":
                 content = _one_text(content, dialect.joint)
@@ -173,11 +189,23 @@ def _shaped(messages: Iterable[Message], api: str, dialect: Dialect, receiver: R
         yield message
 
 
-def _joined(content: Any) -> Any:
+def _merged(messages: list[Message], member: str) -> list[Message]:
+    """Return messages of which none has the role of the one before: results of calls are the user's, as what follows them."""
+    merged: list[Message] = []
+    for message in messages:
+        parts = message[member] if isinstance(message[member], list) else [text_block(message[member])]
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1] = {**merged[-1], member: [*merged[-1][member], *parts]}
+        else:
+            merged.append({**message, member: parts})
+    return merged
+
+
+def _joined(content: Any, joint: str = "\n") -> Any:
     """Return texts as one, unless there is anything else."""
     if not isinstance(content, list) or len(content) < 2 or any(block.get("type") != "text" for block in content):
         return content
-    return [text_block("\n".join(str(block.get("text", "")) for block in content))]
+    return [text_block(joint.join(str(block.get("text", "")) for block in content))]
 
 
 def _one_text(content: Any, joint: str) -> Any:

@@ -8,7 +8,8 @@ Rules:
   table cannot attribute (tokens by tool, failures by model) is `None` too.
 - A session counts once in a row and once in the total, which is the same in every table.
 - A quarter-hour belongs to the day in which it starts.
-- Answers copied by a fork are in both sessions and counted in both.
+- An answer that several of the sessions contain, because one is a fork of another, counts once: in the session that was changed
+  least recently. Its failed tool calls do, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from sessile.core.usage import QUARTER, UNDATED, Spent, Used, decode_spending
+from sessile.core.usage import QUARTER, UNDATED, Answered, Spent, Used, decode_spending
 
 UNKNOWN = "unknown"
 TOTAL = "total"
@@ -62,6 +63,7 @@ class StatRow(NamedTuple):
     calls: int | None = None
     failures: int | None = None
     title: str | None = None  # title of the session of the row
+    listed: int | None = None  # answers whose cost is by the price table
 
 
 class Table(NamedTuple):
@@ -109,6 +111,12 @@ def by_model(usage: Usage) -> Table:
         return cell.name or UNKNOWN if isinstance(cell.amount, Spent) else None
 
     return _table(usage, name_of, _model_row, _by_cost)
+
+
+def unpriced(usage: Usage) -> dict[str, int]:
+    """Return the number of answers without a known price, by model, most first."""
+    rows = sorted(by_model(usage).rows, key=lambda row: (-(row.unpriced or 0), row.name))
+    return {row.name: row.unpriced for row in rows if row.unpriced}
 
 
 def by_project(usage: Usage) -> Table:
@@ -198,8 +206,10 @@ def _table(
     shell: dict[str, _Sum] = {}
     total = _Sum()
     undated = 0
-    for number, session in enumerate(usage.sessions):
+    seen: dict[int, Answered | None] = {}
+    for number, session in reversed(list(enumerate(usage.sessions))):
         spending = decode_spending(session.spending)
+        spending.leave_out(seen)
         for cell in (*_cells(spending.answers), *_cells(spending.tools)):
             if _is_in(usage, cell.quarter):
                 total.add(number, cell.amount)
@@ -219,7 +229,15 @@ def _table(
 def _cells(table: Mapping[str, Mapping[str, Spent]] | Mapping[str, Mapping[str, Used]]) -> Iterator[_Cell]:
     for name, quarters in table.items():
         for quarter, amount in quarters.items():
-            yield _Cell(name, quarter, amount)
+            if _is_used(amount):
+                yield _Cell(name, quarter, amount)
+
+
+def _is_used(amount: Spent | Used) -> bool:
+    """Return whether anything is left of an amount without the copies."""
+    if isinstance(amount, Spent):
+        return bool(amount.answers or amount.calls or amount.total)
+    return bool(amount.calls or amount.failures)
 
 
 def _is_in(usage: Usage, quarter: str) -> bool:
@@ -249,6 +267,7 @@ def _row(name: str, of: _Sum) -> StatRow:
         unpriced=spent.unpriced,
         calls=of.used.calls,
         failures=of.used.failures,
+        listed=spent.listed,
     )
 
 

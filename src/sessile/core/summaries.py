@@ -36,9 +36,10 @@ from typing import Any, Literal, NamedTuple
 from sessile.core.codec import encode_plain, plain
 from sessile.core.context import edited_message
 from sessile.core.kinds import kind_of
-from sessile.core.messages import blocks_of, convert_to_llm
+from sessile.core.messages.family import blocks_of, convert_to_llm
 from sessile.core.text import utf16_cut, utf16_length
 from sessile.core.tokens import Counter, estimate
+from sessile.core.tools import touched
 
 Json = Mapping[str, Any]
 Message = Mapping[str, Any]
@@ -390,18 +391,6 @@ def merged(history: str | None, turn_prefix: str, previous_summary: str | None =
 MOST = 20  # names of each list in the text of a summary
 
 _READ, _CHANGED = "read", "changed"
-_TOOLS = {
-    "read": _READ,
-    "write": _CHANGED,
-    "edit": _CHANGED,
-    "Read": _READ,
-    "Write": _CHANGED,
-    "Edit": _CHANGED,
-    "MultiEdit": _CHANGED,
-    "NotebookEdit": _CHANGED,
-}
-"""What tools of the pi family and of Claude Code do to the file in their arguments."""
-_PATHS = ("path", "file_path", "notebook_path")
 _NAMES, _ARGUMENTS = ("name", "toolName"), ("arguments", "args", "input")
 _ENDS = re.compile(r"<(?=/?(?:read|modified)-files\b)")
 _BREAKS = {ord(char): ascii(char)[1:-1] for char in "\n\r\v\f\x85\u2028\u2029"}
@@ -447,11 +436,10 @@ class Files:
         while waiting:
             call = waiting.pop()
             waiting.extend(_nested(call))
-            does = next((_TOOLS[name] for name in _strings(call, _NAMES) if name in _TOOLS), None)
             arguments: Json = next((call[name] for name in _ARGUMENTS if isinstance(call.get(name), Mapping)), {})
-            path = next(_strings(arguments, _PATHS), None)
-            if does is not None and path is not None:
-                self._files[does].add(path)
+            for name in _strings(call, _NAMES):
+                for file in touched(name, arguments, shell=False):
+                    self._files[_READ if file.how == "read" else _CHANGED].add(file.path)
 
     def add_details(self, entry: Json | None) -> None:
         """Add the files listed by an earlier summary."""

@@ -8,6 +8,10 @@ measure the context; `core/tokens.py` does that from the last answer.
 
 Rules:
 - Unknown numbers are `None`, never 0; values that cannot be a number of tokens are unknown.
+- The cost is what the agent stored, else what `core.prices` knows; otherwise the answer is unpriced.
+- An answer that is stored in several rows, each with its usage, is one answer with the largest numbers. One that a fork copied is
+  known by its identity, so that tables of several sessions count it once.
+- Texts that a program inserts in the place of an answer (`NOT_MODELS`) are not answers of a model.
 - The quarter-hour is that of the entry, else that of its message; otherwise the usage is undated.
 - Tool calls are counted at the time of the answer, failures at the time of the result. Commands that a user ran are counted
   separately.
@@ -15,8 +19,10 @@ Rules:
 
 from __future__ import annotations
 
+from binascii import crc32  # loaded anyway, unlike zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -121,42 +127,111 @@ def _message_call(entry: Json, message: object) -> Iterator[Call]:
 def _call(entry: Json, holder: Json, purpose: str) -> Call:
     reported = holder.get("usage")
     usage = usage_of(reported) or Usage()
+    model = model_of(holder)
+    parts = {
+        "input": usage.input,
+        "output": usage.output,
+        "cacheRead": usage.cache_read,
+        "cacheWrite": usage.cache_write,
+    }
+    stored = reported.get("cost") if isinstance(reported, Mapping) else None
     entry_id, at = entry.get("id"), entry.get("timestamp")
     return Call(
         entry_id=entry_id if isinstance(entry_id, str) else None,
         purpose=purpose,
-        model=_model(holder),
+        model=model,
         usage=usage,
-        cost=_cost(reported, usage),
+        cost=cost_of({**parts, "totalTokens": usage.total, "cost": stored}, model or "", quarter_of(entry, holder)),
         at=at if isinstance(at, str) else None,
     )
 
 
-def _model(holder: Json) -> str | None:
+NOT_MODELS = (
+    "<synthetic>",
+    "gateway-injected",
+    "delivery-mirror",
+)  # what programs write as the model of their own texts
+
+
+def model_of(holder: Json) -> str | None:
+    """Return the model of a message as "provider/model"; `None` if it is not known or the text is not a model's."""
     provider, model = holder.get("provider"), holder.get("model")
-    if not isinstance(model, str) or not model:
+    if not isinstance(model, str) or not model or model in NOT_MODELS:
         return None
     return f"{provider}/{model}" if isinstance(provider, str) and provider else model
 
 
-def _cost(reported: object, usage: Usage) -> float | None:
-    price = reported.get("cost") if isinstance(reported, Mapping) else None
+def price_list() -> ModuleType:
+    """Return the module `core.prices`."""
+    from sessile.core import prices  # the table is large, and most agents store the cost
+
+    return prices
+
+
+def stored_cost(usage: Json) -> float | None:
+    """Return the cost that the agent stored, or `None`."""
+    price = usage.get("cost")
     cost = _number(price.get("total") if isinstance(price, Mapping) else price)
     # Agents of the pi family write 0 for a model without a price, so 0 counts only if nothing was used.
-    return cost if cost or usage.context is None else None
+    return cost if cost or (cost is not None and not any(usage.get(name) for name in _TOKENS)) else None
+
+
+def cost_of(usage: object, model: str, quarter: str | None = None) -> float | None:
+    """Return the cost of an answer in dollars: what the agent stored, else by the price table; `None` is unknown."""
+    if not isinstance(usage, Mapping):
+        return None
+    cost = stored_cost(usage)
+    if cost is not None or not model:
+        return cost
+    listed: float | None = price_list().price(model, usage, _milliseconds(quarter))
+    return listed
+
+
+def _milliseconds(quarter: str | None) -> int | None:
+    return int(quarter) * QUARTER if quarter and quarter != UNDATED else None
 
 
 # -- totals by quarter-hour
 
 QUARTER = 15 * 60 * 1000  # milliseconds; offsets of time zones are multiples of it
 UNDATED = "undated"
+_UNIQUE = 16  # characters of a name that occurs once
 _LATEST = 253_370_764_800_000  # in the year 9999, where every time zone can still compute a date
 _ISO_LENGTH, _MINUTE = len("2026-01-01T00:00:00.000Z"), len("2026-01-01T00:00:")
 _TOKENS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
 
 
+class Answered(msgspec.Struct, array_like=True):
+    """The usage of one answer. `id` is the same in every copy of it, and 0 if it has none."""
+
+    id: int
+    tools: list[str]
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    total: int | None = None
+    cost: float | None = None
+    listed: bool = False  # the cost is by the price table, not from the agent
+
+    def take(self, usage: object, model: str, quarter: str) -> None:
+        """Take the usage that a row reports: the larger number of each, because early rows report what was known by then."""
+        if not isinstance(usage, dict):
+            return
+        get = usage.get
+        self.input = _larger(self.input, get("input"))
+        self.output = _larger(self.output, get("output"))
+        self.cache_read = _larger(self.cache_read, get("cacheRead"))
+        self.cache_write = _larger(self.cache_write, get("cacheWrite"))
+        self.total = _larger(self.total, get("totalTokens"))
+        stored = stored_cost(usage)
+        cost = cost_of(usage, model, quarter) if stored is None else stored
+        if cost is not None and (self.cost is None or cost > self.cost):
+            self.cost, self.listed = cost, stored is None
+
+
 class Spent(msgspec.Struct, array_like=True):
-    """The usage of some answers; `None` if none of them reported it."""
+    """The usage of some answers; `None` if none of them reported it. `each` has the answers that other sessions may contain."""
 
     answers: int = 0
     calls: int = 0
@@ -167,27 +242,23 @@ class Spent(msgspec.Struct, array_like=True):
     total: int | None = None
     cost: float | None = None
     unpriced: int = 0  # answers without a known cost
+    listed: int = 0  # answers whose cost is by the price table
+    each: list[Answered] = []
 
-    def add(self, usage: object, calls: int) -> None:
-        """Count one more answer."""
-        self.answers += 1
-        self.calls += calls
-        if not isinstance(usage, dict):
-            self.unpriced += 1
-            return
-        get = usage.get
-        self.input = _plus(self.input, get("input"))
-        self.output = _plus(self.output, get("output"))
-        self.cache_read = _plus(self.cache_read, get("cacheRead"))
-        self.cache_write = _plus(self.cache_write, get("cacheWrite"))
-        self.total = _plus(self.total, get("totalTokens"))
-        price = get("cost")
-        cost = _number(price.get("total")) if isinstance(price, dict) else None
-        # Agents of the pi family write 0 for a model without a price, so 0 counts only if nothing was used.
-        if cost is not None and (cost or not any(get(name) for name in _TOKENS)):
-            self.cost = (self.cost or 0.0) + cost
+    def add(self, answer: Answered, sign: int = 1) -> None:
+        """Count one more answer, or one less."""
+        self.answers += sign
+        self.calls += sign * len(answer.tools)
+        self.input = _sum(self.input, answer.input, sign)
+        self.output = _sum(self.output, answer.output, sign)
+        self.cache_read = _sum(self.cache_read, answer.cache_read, sign)
+        self.cache_write = _sum(self.cache_write, answer.cache_write, sign)
+        self.total = _sum(self.total, answer.total, sign)
+        self.listed += sign * answer.listed
+        if answer.cost is None:
+            self.unpriced += sign
         else:
-            self.unpriced += 1
+            self.cost = (self.cost or 0.0) + sign * answer.cost
 
     def merge(self, other: Spent) -> None:
         """Add the usage of other answers."""
@@ -201,13 +272,15 @@ class Spent(msgspec.Struct, array_like=True):
         if other.cost is not None:
             self.cost = (self.cost or 0.0) + other.cost
         self.unpriced += other.unpriced
+        self.listed += other.listed
 
 
 class Used(msgspec.Struct, array_like=True):
-    """How often something was called, and how often it failed."""
+    """How often something was called, and how often it failed; `failed` names the failures as `Answered` does."""
 
     calls: int = 0
     failures: int = 0
+    failed: list[int] = []
 
 
 class Spending(msgspec.Struct, omit_defaults=True):
@@ -217,25 +290,64 @@ class Spending(msgspec.Struct, omit_defaults=True):
     tools: dict[str, dict[str, Used]] = {}
     shell: dict[str, dict[str, Used]] = {}
 
-    def add_answer(self, model: str, quarter: str, usage: object, tools: Sequence[str]) -> None:
+    def add_answer(self, model: str, quarter: str, usage: object, tools: Sequence[str], identity: int = 0) -> None:
         """Count an answer and the tools that it calls."""
         try:
             spent = self.answers[model][quarter]
         except KeyError:
             spent = self.answers.setdefault(model, {})[quarter] = Spent()
-        spent.add(usage, len(tools))
+        answer = Answered(identity, list(tools))
+        answer.take(usage, model, quarter)
+        spent.add(answer)
+        if identity:
+            spent.each.append(answer)
         for tool in tools:
             _used(self.tools, tool, quarter).calls += 1
 
-    def add_calls(self, model: str, quarter: str, tools: Sequence[str]) -> None:
-        """Count more tool calls of an answer that was counted before."""
-        self.answers.setdefault(model, {}).setdefault(quarter, Spent()).calls += len(tools)
+    def add_row(self, model: str, quarter: str, usage: object, tools: Sequence[str], identity: int) -> None:
+        """Count another row of an answer that was counted before: its tool calls, and its usage if it knows more."""
+        spent = self.answers.setdefault(model, {}).setdefault(quarter, Spent())
+        answer = next((each for each in reversed(spent.each) if each.id == identity), None)
+        if answer is None:
+            spent.calls += len(tools)
+        else:
+            spent.add(answer, -1)
+            answer.tools += tools
+            answer.take(usage, model, quarter)
+            spent.add(answer)
         for tool in tools:
             _used(self.tools, tool, quarter).calls += 1
 
-    def add_failure(self, tool: str, quarter: str) -> None:
+    def add_failure(self, tool: str, quarter: str, identity: int = 0) -> None:
         """Count a failed tool call."""
-        _used(self.tools, tool, quarter).failures += 1
+        used = _used(self.tools, tool, quarter)
+        used.failures += 1
+        if identity:
+            used.failed.append(identity)
+
+    def leave_out(self, seen: dict[int, Answered | None]) -> None:
+        """Do not count the answers and failures in `seen`, and add the others to it.
+
+        If a copy knows more than the one that was counted, as Claude Code empties the usage of some, the difference is counted.
+        """
+        found: dict[int, Answered | None] = {}
+        for quarters in self.answers.values():
+            for quarter, spent in quarters.items():
+                for answer in spent.each:
+                    known = seen.get(answer.id)
+                    if known is None:
+                        found[answer.id] = answer
+                        continue
+                    more = (answer.total or 0) > (known.total or 0)
+                    spent.add(known if more else answer, -1)
+                    spent.calls += len(known.tools) - len(answer.tools) if more else 0
+                    found[answer.id] = answer if more else known
+                    for tool in answer.tools:
+                        _used(self.tools, tool, quarter).calls -= 1
+        for used in (used for quarters in self.tools.values() for used in quarters.values()):
+            used.failures -= sum(failure in seen for failure in used.failed)
+            found.update((failure, None) for failure in used.failed)
+        seen.update(found)
 
     def add_run(self, shell: str, quarter: str, failed: bool) -> None:
         """Count a command that the user ran."""
@@ -250,6 +362,11 @@ class Spending(msgspec.Struct, omit_defaults=True):
             for spent in quarters.values():
                 total.merge(spent)
         return total
+
+    def unpriced(self) -> dict[str, int]:
+        """Return the number of answers without a known cost, by model; "" is unknown."""
+        sums = {model: sum(spent.unpriced for spent in quarters.values()) for model, quarters in self.answers.items()}
+        return {model: count for model, count in sums.items() if count}
 
     def models(self) -> dict[str, int]:
         """Return the number of answers of each known model."""
@@ -266,6 +383,28 @@ class Spending(msgspec.Struct, omit_defaults=True):
     def encode(self) -> bytes | None:
         """Encode as JSON; return `None` if nothing was counted."""
         return encode_plain(msgspec.to_builtins(self)) if self.answers or self.tools or self.shell else None
+
+
+def is_answer(message: Json) -> bool:
+    """Return whether a message of an assistant is from a model; programs insert some in the place of an answer."""
+    return message.get("model") not in NOT_MODELS and message.get("stopReason") != "injected"
+
+
+def identity_of(entry: Json, message: Json) -> int:
+    """Return the identity of a message, which is the same in every copy that a fork makes; 0 if it has none.
+
+    It is the name that the provider gave, unless it is so short that a server may give it to all answers; otherwise the id and
+    time of the entry.
+    """
+    response = message.get("responseId")
+    if isinstance(response, str) and len(response) >= _UNIQUE:
+        text = response
+    elif isinstance(entry_id := entry.get("id"), str) and isinstance(at := entry.get("timestamp"), str):
+        text = f"{entry_id} {at} {message.get('toolCallId')}"
+    else:
+        return 0
+    raw = text.encode("utf-8", "surrogatepass")
+    return crc32(raw) << 20 ^ crc32(raw, 0x9E3779B9) or 1
 
 
 def decode_spending(raw: bytes) -> Spending:
@@ -311,17 +450,17 @@ def _used(table: dict[str, dict[str, Used]], name: str, quarter: str) -> Used:
         return used
 
 
-def _plus(before: int | None, value: object) -> int | None:
-    if type(value) is int and 0 <= value < _MOST:  # the usual case
-        return value if before is None else before + value
-    number = _number(value)
-    return before if number is None else int(number) + (before or 0)
+def _larger(before: int | None, value: object) -> int | None:
+    number = value if type(value) is int and 0 <= value < _MOST else _number(value)
+    if number is None or (before is not None and number <= before):
+        return before
+    return int(number)
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
+def _sum(one: int | None, other: int | None, sign: int = 1) -> int | None:
     if one is None or other is None:
-        return other if one is None else one
-    return one + other
+        return one if other is None else sign * other
+    return one + sign * other
 
 
 def _number(value: object) -> float | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -150,13 +150,43 @@ _SLICE = 0.3  # seconds of counting and indexing that a request may have to wait
 _PAUSE = 0.02  # seconds between slices, in which requests get the library
 
 
+class Queue:
+    """A lock whose waiters get it in the order in which they came.
+
+    A plain lock goes to whoever asks at the right moment: under load, one request of the page waited for minutes while newer
+    ones were answered.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._held = False
+        self._waiting: deque[threading.Lock] = deque()
+
+    def __enter__(self) -> None:
+        with self._mutex:
+            if not self._held:
+                self._held = True
+                return
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        mine.acquire()  # until the holder hands over
+
+    def __exit__(self, *exception: object) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._held = False
+
+
 class Shelf:
     """The library of a gateway. `make` creates it on first use."""
 
     def __init__(self, make: Callable[[], Library]) -> None:
         self._make = make
         self._library: Library | None = None
-        self._lock = threading.Lock()
+        self._lock = Queue()
         self._looked: float | None = None  # when the files were checked last, by `time.monotonic`
         self._worker: threading.Thread | None = None
         self._ended = threading.Event()

@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -25,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 from sessile.core.digest import Digest
 from sessile.core.kinds import LABEL, kind_of
 from sessile.core.text import parse_timestamp
+from sessile.core.tools import files
 from sessile.core.usage import amount
 from sessile.core.visible import visible, visible_line, width
 from sessile.render.html import escape
@@ -37,8 +37,6 @@ By = Literal["id", "content"]
 
 _MAX_PROMPTS = 200  # of one side; matching takes quadratic time
 _MAX_WORDS = 1_500  # of one side that differ, for the same reason
-_READING = ("read",)
-_EDITING = ("write", "edit")
 _WORD = re.compile(r"\S+\s*|\s+")
 _PLACE = ("id", "parentId", "timestamp")  # members that depend on where an entry is
 
@@ -71,6 +69,8 @@ class Side(NamedTuple):
     files_edited: tuple[str, ...]
     answer: str | None  # the last one, in full
     turns: tuple[Turn, ...]
+    unpriced_models: Mapping[str, int]  # answers without a known price
+    listed: int  # answers that are priced by the table
 
 
 class Comparison(NamedTuple):
@@ -130,21 +130,14 @@ def _side(entries: Sequence[Json]) -> Side:
     for entry in entries:
         digest.add(entry)
     counts = digest.counts()
-    calls: Counter[str] = Counter()
-    read: set[str] = set()
-    edited: set[str] = set()
-    failures = 0
-    answer = None
+    used = {tool or "unknown": sum(each.calls for each in at.values()) for tool, at in digest.spending.tools.items()}
+    touched = files(entries)
+    failures, answer = 0, None
     turns = _Turns()
     for shown in show_all(entries):
         turns.add(shown)
         failures += shown.failed
         answer = _answer(shown) or answer
-        for call in _calls(shown):
-            calls[call.name] += 1
-            path = call.arguments.get("path") if isinstance(call.arguments, dict) else None
-            if isinstance(path, str) and call.name in (*_READING, *_EDITING):
-                (edited if call.name in _EDITING else read).add(path)
     return Side(
         entries=len(entries),
         prompts=counts.user_messages,
@@ -152,11 +145,13 @@ def _side(entries: Sequence[Json]) -> Side:
         tokens=counts.total_tokens,
         cost=counts.cost,
         unpriced=counts.unpriced,
+        unpriced_models=digest.spending.unpriced(),
+        listed=digest.spending.total().listed,
         duration=_duration(entries),
-        calls=dict(calls),
-        failures=failures,
-        files_read=tuple(sorted(read - edited)),
-        files_edited=tuple(sorted(edited)),
+        calls={tool: calls for tool, calls in used.items() if calls},
+        failures=failures,  # of tools, of commands of the user, and of answers
+        files_read=touched.read,
+        files_edited=touched.edited,
         answer=answer,
         turns=turns.all(),
     )
@@ -350,7 +345,7 @@ _MEASURES = (
     _Measure("entries", lambda side: side.entries, _whole),
     _Measure("prompts", lambda side: side.prompts, _whole),
     _Measure("tokens", lambda side: side.tokens, lambda number: amount(int(number))),
-    _Measure("cost", lambda side: side.cost, money, lambda side: price(side.cost, side.unpriced)),
+    _Measure("cost", lambda side: side.cost, money, lambda side: price(side.cost, side.unpriced_models, side.listed)),
     _Measure("duration", lambda side: side.duration, lambda number: duration(int(number))),
     _Measure("tool calls", lambda side: sum(side.calls.values()), _whole),
     _Measure("failures", lambda side: side.failures, _whole),

@@ -27,6 +27,7 @@ from html import escape
 from itertools import chain
 from typing import NamedTuple
 
+from sessile.core.digest import NO_TITLE
 from sessile.core.large import parse_blob_ref
 from sessile.core.visible import cut, visible, visible_line, without_colours
 from sessile.render.shown import (
@@ -50,7 +51,6 @@ Keep = Callable[[str, bytes], str]
 """Store the bytes of an image under a name, and return the address to link to. Called once for each image."""
 
 _MAX_HEADING = 80  # columns of a prompt that are repeated in its heading
-_NO_TITLE = "(no title)"
 _EXTENSIONS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
 
@@ -61,7 +61,7 @@ def markdown(transcript: Transcript, keep: Keep | None = None) -> Iterator[str]:
 
 def _front(transcript: Transcript) -> Iterator[str]:
     facts = {
-        "title": transcript.title or _NO_TITLE,
+        "title": transcript.title or NO_TITLE,
         "id": transcript.id,
         "project": transcript.cwd,
         "created": moment(transcript.created) or "unknown",
@@ -74,7 +74,7 @@ def _front(transcript: Transcript) -> Iterator[str]:
     yield from (f"  - {quoted_scalar(note)}" for note in transcript.notes)
     yield "---"
     yield ""
-    yield f"# {inline(transcript.title or '') or inline(_NO_TITLE)}"
+    yield f"# {inline(transcript.title or '') or inline(NO_TITLE)}"
     yield ""
 
 

@@ -32,8 +32,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sessile.core.digest import NO_TITLE
 from sessile.core.kinds import MARKER, MARKERS
 from sessile.core.tokens import reported
+from sessile.core.tools import touched
 from sessile.core.tree import NOWHERE, Node, Tree
 from sessile.core.visible import visible
 from sessile.render.html import (
@@ -90,7 +92,7 @@ class _Page:
     # -- around the entries
 
     def head(self) -> str:
-        title = escape_line(self._transcript.title or f"Session {self._transcript.id}")
+        title = escape_line(self._transcript.title or NO_TITLE)
         policy = content_security_policy(export_script(), asset("style.css"))
         return (
             f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -101,7 +103,7 @@ class _Page:
         )
 
     def top(self) -> str:
-        title = self._transcript.title or "Untitled session"
+        title = self._transcript.title or NO_TITLE
         facts = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in self._facts())
         notes = "".join(f"<li>{note}</li>" for note in self._notes())
         note_list = f'<ul class="notes">{notes}</ul>\n' if notes else ""
@@ -419,16 +421,14 @@ def _show_numbered(entries: Iterable[tuple[int, Entry]]) -> Iterator[_NumberedEn
         if _is_marker(entry):
             continue
         shown = show(entry, calls)
-        yield _NumberedEntry(number, shown, calls.get(shown.call_id or ""))
+        call = calls.get(shown.call_id or "")
+        yield _NumberedEntry(number, shown, call)
+        if call is not None:
+            calls[call.id] = call._replace(arguments=None)  # all arguments of a session may not fit in memory
         for part in shown.parts:
             if isinstance(part, Call) and part.id:
-                calls[part.id] = part._replace(arguments=_path_only(part.arguments))
-
-
-def _path_only(arguments: object) -> dict[str, Any]:
-    """Return the one argument that a result is shown with: all arguments of a session may not fit in memory."""
-    path = arguments.get("path") if isinstance(arguments, dict) else None
-    return {"path": path} if isinstance(path, str) else {}
+                edits = any(file.how == "edit" for file in touched(part.name, part.arguments, shell=False))
+                calls[part.id] = part if edits else part._replace(arguments=None)
 
 
 class _CallPairs:

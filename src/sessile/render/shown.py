@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sessile.core.digest import FIRST_TEXT, shown
+from sessile.core import tools
+from sessile.core.digest import FIRST_TEXT, shown, tool_of
 from sessile.core.text import parse_timestamp
-from sessile.core.usage import amount
+from sessile.core.usage import amount, cost_of, model_of, quarter_of, usage_of
 
 Json = Mapping[str, Any]
 Depth = Literal["prompts", "chat", "tools", "all"]
@@ -146,7 +147,7 @@ def show(entry: Json, calls: Mapping[str, Call] = {}) -> Shown:
     kind = str(entry.get("type"))
     message = entry.get("message")
     if kind == "message":
-        content = _message(message, calls) if isinstance(message, dict) else _unknown(entry)
+        content = _message(message, calls, entry) if isinstance(message, dict) else _unknown(entry)
     else:
         content = _KINDS.get(kind, _unknown)(entry)
     return Shown(  # in one step: a page of a large session creates thousands of them
@@ -170,7 +171,7 @@ def show(entry: Json, calls: Mapping[str, Call] = {}) -> Shown:
 _SPEAKERS: dict[str, Who] = {"user": "user", "assistant": "assistant", "custom": "note", "hookMessage": "note"}
 
 
-def _message(message: Json, calls: Mapping[str, Call]) -> Shown:
+def _message(message: Json, calls: Mapping[str, Call], entry: Json) -> Shown:
     role = _string(message.get("role")) or ""
     if role == "toolResult":
         return _result(message, calls)
@@ -192,8 +193,9 @@ def _message(message: Json, calls: Mapping[str, Call]) -> Shown:
     name = _string(message.get("customType")) if who == "note" else None
     if message.get("details"):
         parts = (*parts, Data("details", message["details"]))
-    spent = _spent(message.get("usage")) if role == "assistant" else None
-    return _content(who, _headline(parts), parts, name=name, failed=failed, model=_model(message), spent=spent)
+    model = model_of(message)
+    spent = _spent(message.get("usage"), model or "", quarter_of(entry, message)) if role == "assistant" else None
+    return _content(who, _headline(parts), parts, name=name, failed=failed, model=model, spent=spent)
 
 
 _PROMPT = ("sections", "toolsAdded", "toolsRemoved")
@@ -258,15 +260,15 @@ def _image(block: Json, depth: Depth) -> Image:
 def _result(message: Json, calls: Mapping[str, Call]) -> Shown:
     call_id = _string(message.get("toolCallId"))
     call = calls.get(call_id) if call_id else None
-    name = _string(message.get("toolName")) or (call.name if call else "tool")
+    name = tool_of(message, {call.id: call.name} if call else {}) or "tool"
     failed = message.get("isError") is True
     parts: list[Part] = []
     for part in _blocks(message.get("content"), "tools"):
         parts.append(Output(part.text, failed) if isinstance(part, Text) else part)
+    changes = tools.changes(name, call.arguments if call else None, message)
+    parts += [Diff(change.path, change.text) for change in changes]
     details = message.get("details")
-    if isinstance(details, dict) and (diff := _string(details.get("diff"))):
-        arguments = call.arguments if call and isinstance(call.arguments, dict) else {}
-        parts.append(Diff(_string(arguments.get("path")) or "", diff))
+    if changes and isinstance(details, dict):
         details = {name: value for name, value in details.items() if name != "diff"}
     if details:
         parts.append(Data("details", details))
@@ -403,7 +405,22 @@ _KINDS: dict[str, Any] = {
 # -- words
 
 
-_SUBJECTS = ("command", "cmd", "path", "file_path", "pattern", "query", "url", "description", "task", "prompt", "code")
+_SUBJECTS = (
+    *(
+        "command",
+        "cmd",
+        "commands",
+        "path",
+        "file_path",
+        "filePath",
+        "filepath",
+        "notebook_path",
+        "pattern",
+        "query",
+        "url",
+    ),
+    *("description", "task", "prompt", "code"),
+)
 
 
 def call_summary(name: str, arguments: object) -> str:
@@ -413,7 +430,10 @@ def call_summary(name: str, arguments: object) -> str:
     found = [_line(value) for key in _SUBJECTS if (value := _words(arguments.get(key)))]
     if name in ("grep", "find", "search", "glob"):
         return " in ".join(found[:2][::-1]) if len(found) > 1 else "".join(found)
-    return found[0] if found else _line(as_json(arguments)) if arguments else ""
+    if found:
+        return found[0]
+    files = dict.fromkeys(file.path for file in tools.touched(name, arguments))
+    return _line(", ".join(files) or as_json(arguments)) if arguments else ""
 
 
 def _words(value: object) -> str:
@@ -461,33 +481,12 @@ def as_json(value: object) -> str:
         return "(nested too deeply to be shown)"
 
 
-def _model(message: Json) -> str | None:
-    provider, model = _string(message.get("provider")), _string(message.get("model"))
-    return f"{provider}/{model}" if provider and model else model
-
-
-def _spent(usage: object) -> Spent | None:
-    if not isinstance(usage, dict):
+def _spent(reported: object, model: str, quarter: str) -> Spent | None:
+    usage = usage_of(reported)
+    if usage is None:
         return None
-    tokens = {field: _count(usage.get(name)) for field, name in _SPENT.items()}
-    price = usage.get("cost")
-    total = price.get("total") if isinstance(price, dict) else None
-    cost = None if isinstance(total, bool) or not isinstance(total, int | float) or total < 0 else float(total)
-    # Agents write 0 for a model without a price: treat it as unknown, unless nothing was used.
-    return Spent(**tokens, cost=None if cost == 0 and any(tokens.values()) else cost)
-
-
-_SPENT = {
-    "input": "input",
-    "output": "output",
-    "cache_read": "cacheRead",
-    "cache_write": "cacheWrite",
-    "total": "totalTokens",
-}
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    cost = cost_of(reported, model, quarter)
+    return Spent(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.total, cost)
 
 
 def _string(value: object) -> str | None:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sessile.core.digest import NO_TITLE
 from sessile.core.visible import visible, visible_line, width, without_colours
 from sessile.render.outline import MAX_LEVELS, OutlineRow
 from sessile.render.shown import (
@@ -131,7 +132,7 @@ def text_export(transcript: Transcript) -> Iterator[str]:
         "created": moment(transcript.created) or "unknown",
         "entries": f"{transcript.entry_count:,}",
     }
-    yield f"{visible_line(transcript.title or '') or '(no title)'}\n"
+    yield f"{visible_line(transcript.title or '') or NO_TITLE}\n"
     yield from (f"{name}: {visible_line(value)}\n" for name, value in facts.items())
     yield from (f"note: {visible_line(note)}\n" for note in transcript.notes)
     yield "\n"
@@ -355,7 +356,8 @@ class OutlineHead(NamedTuple):
     entries: int
     branches: int
     cost: float | None
-    unpriced: int = 0
+    unpriced: Mapping[str, int] = {}  # answers by model
+    listed: int = 0  # answers that are priced by the table
 
 
 def outline_lines(
@@ -388,13 +390,13 @@ def outline_lines(
 def _head(head: OutlineHead, full: bool) -> Line:
     has_cost = head.cost is not None or head.unpriced
     facts = (
-        Span(visible_line(head.title or "") or "(no title)", "strong"),
+        Span(visible_line(head.title or "") or NO_TITLE, "strong"),
         Span(visible_line(head.id) if full else short_id(head.id), "id"),
         Span(visible_line(head.project)),
         Span(visible_line(head.source)),
         Span(many(head.entries, "entry")),
         Span(many(head.branches, "branch", "branches")),
-        Span(price(head.cost, head.unpriced) if has_cost else ""),
+        Span(price(head.cost, head.unpriced, head.listed) if has_cost else ""),
     )
     known = [fact for fact in facts if fact.text]
     return line(*(piece for fact in known for piece in (Span("  "), fact)))[1:]

@@ -5,13 +5,16 @@ Unknown values are called unknown. No clock is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from sessile.core.text import iso_timestamp
+from sessile.core.usage import price_list
 from sessile.core.visible import visible_line
 from sessile.render.styled import Style
 
 if TYPE_CHECKING:
+    from sessile.core.statistics import StatRow
     from sessile.render.shown import Image, Shown
 
 UNKNOWN = "n/a"
@@ -57,12 +60,47 @@ def money(dollars: float) -> str:
     return f"${dollars:,.2f}" if dollars == 0 or abs(dollars) >= 0.01 else f"${dollars:.4f}"
 
 
-def price(cost: float | None, unpriced: int) -> str:
-    """Return the cost of messages, and how many have no known price."""
-    missing = f"{many(unpriced, 'message')} unpriced" if unpriced else ""
-    if cost is None:
-        return f"{UNKNOWN} ({missing})" if missing else UNKNOWN
-    return f"{money(cost)} ({missing})" if missing else money(cost)
+def price(cost: float | None, unpriced: Mapping[str, int], listed: int = 0) -> str:
+    """Return the cost of answers: how many have no known price, by model, and how many are priced by the table."""
+    notes = [f"{', '.join(answers_of(unpriced))} unpriced"] if unpriced else []
+    notes += [listed_at()] if listed and cost is not None else []
+    known = UNKNOWN if cost is None else money(cost)
+    return f"{known} ({', '.join(notes)})" if notes else known
+
+
+_NAMED = 3  # models that are named
+
+
+def answers_of(models: Mapping[str, int]) -> list[str]:
+    """Return numbers of answers by model: 3 answers of openai/gpt-x."""
+    named = list(models.items())
+    words = [
+        f"{many(count, 'answer')} of {visible_line(model) or 'an unknown model'}" for model, count in named[:_NAMED]
+    ]
+    rest = sum(count for _, count in named[_NAMED:])
+    return [*words, f"{many(rest, 'answer')} of {len(named) - _NAMED} other models"] if rest else words
+
+
+def price_notes(total: StatRow, unpriced: Mapping[str, int]) -> Iterator[str]:
+    """Yield what must be said beside a sum of costs: which answers have no price, and the date of the price table."""
+    if total.unpriced:
+        which = ", ".join(answers_of(unpriced))
+        verb = "has" if total.unpriced == 1 else "have"
+        yield f"{which} {verb} no known price: the cost is a lower bound"
+    if total.listed:
+        yield f"{many(total.listed, 'answer')} of {total.answers or 0:,} at {listed_at()}; the others as their agent stored it"
+
+
+def listed_at() -> str:
+    """Return the source of prices, and their date."""
+    date = prices_date()
+    return f"prices of {date['date']}, {date['source']}"
+
+
+def prices_date() -> dict[str, str]:
+    """Return the date and the source of the price table."""
+    prices = price_list()
+    return {"date": prices.DATE, "source": prices.SOURCE}
 
 
 def duration(milliseconds: int) -> str:

@@ -88,6 +88,7 @@ _SESSION = f"substr({_PATH}, 1, instr({_PATH}, '{SUB_AGENTS}') - 1) || '{JOURNAL
 _IS_ORIGIN = "EXISTS (SELECT 1 FROM sessions own WHERE own.origin = {})"
 # Another agent's session that was copied into a native store; sub-agents are copied with their session.
 _IMPORTED = f"({_IS_ORIGIN.format(_PATH)} OR (sub_agent AND {_IS_ORIGIN.format(_SESSION)}))"
+_HAS_ORIGINS = "SELECT EXISTS (SELECT 1 FROM sessions WHERE origin IS NOT NULL)"
 _KNOWN = "SELECT path, number, size, mtime_ns, inode, device, ctime_ns FROM sessions"
 SHOWN = (
     "number, path, size, mtime_ns, sub_agent, format, problem, id, cwd, title, created, parent, first_text,"
@@ -213,7 +214,9 @@ def select(
     database.create_function("fold", 1, fold, deterministic=True)
     database.create_function("moment", 1, parse_timestamp, deterministic=True)
     if imported is None:
-        condition = _imported(copied)
+        ((has_origins,),) = database.execute(_HAS_ORIGINS)
+        # Without a session that was imported, there is nothing to compare each row with.
+        condition = _imported(copied) if has_origins else ("false", {})
     else:
         database.create_function("is_imported", 1, imported.__contains__)
         condition = ("is_imported(path)", {})

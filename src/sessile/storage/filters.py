@@ -27,7 +27,8 @@ _HIDDEN = {  # the first of the given reasons that applies to a row is the one t
     "unreadable": "format IS NULL",
     "sub_agent": "sub_agent",
     "imported": "",  # differs from catalog to catalog
-    "empty": "counted AND messages = 0",
+    # A fork that has not gone on may have its history in the file of its parent.
+    "empty": "counted AND messages = 0 AND (parent IS NULL OR format = 'native')",
     "one_shot": "counted AND user_messages = 1 AND title IS NULL AND labels = 0",
 }
 HAS = {

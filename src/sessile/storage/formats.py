@@ -88,6 +88,10 @@ class Formats(Protocol):
         """Yield the native header and entries of a session that an agent renders, and a finding for what cannot be read."""
         ...
 
+    def join(self, fs: Filesystem, path: str) -> Iterator[bytes | Finding]:
+        """Yield the rows of all files of a session up to this one, and what is wrong with them."""
+        ...
+
     def glance(self, fs: Filesystem, fd: int, size: int, path: str) -> tuple[str, Glance] | None:
         """Return the format of an open file and what its two ends show; `None` if no agent recognises it."""
         ...

@@ -26,6 +26,10 @@ GZIP = ".gz"  # after .jsonl: MyAgents' archives
 ZSTD = ".zst"  # after .jsonl: rollouts that Codex has not used for a week
 LEGACY = ".json"  # MyAgents' sessions before JSONL
 LIST = "sessions.json"  # where MyAgents and gateways list their sessions
+NAMES = "session_index.jsonl"  # where Codex writes the names of its sessions
+ROLLOUT = (
+    "rollout-"  # how the names of Codex's files start; one that continues another has `_` and a second id at the end
+)
 DRAFT = ".draft"  # must not end in .jsonl: the pi family lists every such name, even dot files
 
 _SEPARATORS = re.compile(r"[/\\:\ud800-\udc7f\udd00-\udfff]")  # also lone surrogates, which no file system stores
@@ -39,6 +43,7 @@ _TERMINALS = (
     ("WT_SESSION", "wt"),
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9._%:-]")
+_AGENTS_HOMES = ("/.pi/agent", "/.omp/agent", "/.xcsh/agent")
 
 
 def can_be_named(text: str) -> bool:
@@ -133,6 +138,11 @@ class Layout(msgspec.Struct, frozen=True):
         digest = sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
         return f"{self.cache}/index/{digest[:2]}/{digest[2:32]}"
 
+    @property
+    def is_agents(self) -> bool:
+        """Whether the root is the home of a program of the pi family, which does not know everything that we write."""
+        return self.root.endswith(_AGENTS_HOMES)
+
     def owns(self, path: str) -> bool:
         """Return whether a path is below the sessions folder of this store."""
         return posixpath.normpath(path).startswith(self.sessions + "/")
@@ -169,6 +179,12 @@ def stem_of(path: str) -> str:
     name = posixpath.basename(path)
     stem, journal, _ = name.partition(JOURNAL)
     return stem if journal else name.removesuffix(LEGACY).removesuffix(DRAFT)
+
+
+def is_segment(path: str) -> bool:
+    """Return whether a file continues a session that has an earlier file: what Codex writes after a rewind."""
+    name = posixpath.basename(path)
+    return name.startswith(ROLLOUT) and "_" in name and JOURNAL in name
 
 
 def session_files(names: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
-"""Sessions whose rows are not simply the bytes of a file: compressed ones, and those that their agent renders.
+"""Sessions whose rows are not simply the bytes of a file: compressed ones, those in several files, and rendered ones.
 
     archives     .jsonl.gz and .jsonl.zst: the suffix of the name decides
     documents    .json of MyAgents: its agent unpacks it into rows
+    segments     a file that goes on where an earlier one of the same session was left: its agent joins them
     rendered     a database, a log of changes, a document, a folder of parts: its agent yields native entries
 
 Rules: the rows are written into a file without a name, which disappears when it is closed; nothing is written beside the
@@ -24,7 +25,7 @@ from sessile.core.lines import Finding
 from sessile.storage import atomic
 from sessile.storage.base import CHUNK, Filesystem
 from sessile.storage.head import HEAD
-from sessile.storage.layout import GZIP, JOURNAL, LEGACY, ZSTD
+from sessile.storage.layout import GZIP, JOURNAL, LEGACY, ZSTD, is_segment
 
 if TYPE_CHECKING:
     from sessile.storage.formats import Formats
@@ -53,12 +54,21 @@ class _Damaged(Exception):
 
 def is_packed(path: str) -> bool:
     """Return whether the rows of a file are not its bytes."""
-    return path.endswith(LEGACY) or (path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path))
+    return path.endswith(LEGACY) or is_segment(path) or _is_compressed(path)
+
+
+def _is_compressed(path: str) -> bool:
+    return path.endswith((GZIP, ZSTD)) and JOURNAL in posixpath.basename(path)
+
+
+def _is_plainly_packed(path: str) -> bool:
+    """Return whether a file is a packed session and nothing else, by its name; archives have more between the suffixes."""
+    return path.endswith((GZIP, JOURNAL + ZSTD)) and JOURNAL in posixpath.basename(path)
 
 
 def renderer_of(fs: Filesystem, path: str, formats: Formats) -> str | None:
     """Return the agent that renders the session at a path; `None` if its rows are in a file."""
-    if path.endswith((GZIP, ZSTD)):
+    if _is_plainly_packed(path) or is_segment(path):
         return None
     try:
         fd = fs.open(path, os.O_RDONLY)
@@ -75,10 +85,12 @@ def _renderer(fs: Filesystem, fd: int, path: str, formats: Formats) -> str | Non
     return None if not first or first.startswith(_NATIVE) else formats.renderer(path, first)
 
 
-def open_rows(fs: Filesystem, path: str, formats: Formats) -> Rows:
-    """Open the rows of a session for reading."""
-    if is_packed(path) and not path.endswith(LEGACY):
-        return _filled(fs, path, lambda fd: _unpack(fs, path, fd, formats))
+def open_rows(fs: Filesystem, path: str, formats: Formats, *, alone: bool = False) -> Rows:
+    """Open the rows of a session for reading; `alone` without those of earlier files of the same session."""
+    if is_segment(path) and not alone:
+        return _filled(fs, lambda fd: _join(fs, path, fd, formats))
+    if _is_plainly_packed(path):
+        return _filled(fs, lambda fd: _unpack(fs, path, fd, formats))
     try:
         fd = fs.open(path, os.O_RDONLY)
     except NotADirectoryError:
@@ -91,15 +103,15 @@ def open_rows(fs: Filesystem, path: str, formats: Formats) -> Rows:
     except BaseException:
         fs.close(fd)
         raise
-    if renderer is None and not is_packed(path):
+    if renderer is None and not path.endswith(LEGACY):
         return Rows(fd, size, ())
     fs.close(fd)
     if renderer is None:
-        return _filled(fs, path, lambda fd: _unpack(fs, path, fd, formats))
+        return _filled(fs, lambda fd: _unpack(fs, path, fd, formats))
     return _rendered(fs, path, renderer, formats)
 
 
-def _filled(fs: Filesystem, path: str, fill: Callable[[int], tuple[int, tuple[Finding, ...]]]) -> Rows:
+def _filled(fs: Filesystem, fill: Callable[[int], tuple[int, tuple[Finding, ...]]]) -> Rows:
     """Return the rows that are written to a new file without a name."""
     fd = fs.temporary()
     try:
@@ -127,7 +139,32 @@ def _rendered(fs: Filesystem, path: str, renderer: str, formats: Formats) -> Row
         atomic.write_all(fs, target, b"".join(lines))
         return size + waiting, tuple(damage)
 
-    return _filled(fs, path, fill)._replace(renderer=renderer)
+    return _filled(fs, fill)._replace(renderer=renderer)
+
+
+def _join(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, tuple[Finding, ...]]:
+    """Write the rows of all files of a session up to this one into another; return their size and what was wrong."""
+    size, damage = 0, []
+    for piece in formats.join(fs, path):
+        if isinstance(piece, Finding):
+            damage.append(piece)
+            continue
+        atomic.write_all(fs, target, piece)
+        size += len(piece)
+    return size, tuple(damage)
+
+
+def copy_start(fs: Filesystem, path: str, size: int, target: int, formats: Formats) -> int:
+    """Append the first bytes of a file's own rows to another; return how many there were."""
+    source, most, *_ = open_rows(fs, path, formats, alone=True)
+    try:
+        copied = 0
+        for chunk in chunks_of(fs, source, min(size, most)):
+            atomic.write_all(fs, target, chunk)
+            copied += len(chunk)
+        return copied
+    finally:
+        fs.close(source)
 
 
 def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, tuple[Finding, ...]]:
@@ -136,7 +173,7 @@ def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[i
     source = fs.open(path, os.O_RDONLY)
     try:
         most = min(MOST, max(ALWAYS, TIMES * fs.fstat(source).st_size))
-        for piece in _unpacked(posixpath.splitext(path)[1], _chunks(fs, source), formats):
+        for piece in _unpacked(posixpath.splitext(path)[1], chunks_of(fs, source), formats):
             if size + len(piece) > most:
                 raise _Damaged(f"it holds more than {most} bytes")
             atomic.write_all(fs, target, piece)
@@ -148,9 +185,10 @@ def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[i
     return size, ()
 
 
-def _chunks(fs: Filesystem, fd: int) -> Iterator[bytes]:
+def chunks_of(fs: Filesystem, fd: int, size: int | None = None) -> Iterator[bytes]:
+    """Yield the bytes of an open file, or the first `size` of them."""
     offset = 0
-    while chunk := fs.read(fd, CHUNK, offset):
+    while chunk := fs.read(fd, CHUNK if size is None else min(CHUNK, size - offset), offset):
         yield chunk
         offset += len(chunk)
 
@@ -183,6 +221,19 @@ def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
     if unpacker is not None:
         yield unpacker.flush()
         raise _Damaged("it ends too early")
+
+
+def unzstd(data: bytes, most: int = 64 << 20) -> bytes:
+    """Return the content of zstd frames; raise `ValueError` if they are damaged, or have more than `most` bytes."""
+    found = bytearray()
+    try:
+        for chunk in _unzstd(iter((data,))):
+            found += chunk
+            if len(found) > most:
+                raise ValueError(f"it has more than {most} bytes")
+    except _Damaged as error:
+        raise ValueError(str(error)) from error
+    return bytes(found)
 
 
 def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
-"""Agents' own lists of sessions: a file `sessions.json` beside the sessions, or above their folder.
+"""Agents' own lists of sessions: a file `sessions.json` beside the sessions or above their folder, or one with names above it.
 
     MyAgents     an array above the folder: title and project of each session
     OpenClaw     an object in the folder: the key, and perhaps a name, of each conversation
+    Codex        rows above the folder, `session_index.jsonl`: the names that sessions were given
 
 Lists are only read, and tolerantly: one that cannot be read says nothing. What a session says of itself counts more. The
 catalog notes what a list said of a session. When the list no longer says it, the session is looked at again.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ from sessile.core.codec import encode_plain
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
 from sessile.storage.formats import Formats, Told
-from sessile.storage.layout import LIST, stem_of
+from sessile.storage.layout import LIST, NAMES, stem_of
 from sessile.storage.walk import Mark, mark_of, settled
 
 LISTS = (
@@ -29,6 +31,7 @@ LISTS = (
 )
 """The lists that a catalog has read, by the folder of their sessions, and their marks when it did."""
 
+_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LARGEST = 64 << 20  # bytes; a larger list is ignored
 
 # A title that the session itself has given counts more than that of a list. The words of the title are indexed again.
@@ -47,8 +50,14 @@ class _List(NamedTuple):
 
 def told_of(fs: Filesystem, path: str, formats: Formats) -> Told:
     """Return what the list says of the session in a file."""
-    found = _list_of(fs, posixpath.dirname(path))
-    return (_read(fs, found, formats) if found else {}).get(stem_of(path), Told())
+    folder = posixpath.dirname(path)
+    while posixpath.basename(folder).isdecimal():  # folders of years, months and days
+        folder = posixpath.dirname(folder)
+    found = _list_of(fs, folder)
+    told = _read(fs, found, formats) if found else {}
+    stem = stem_of(path)
+    ids = _ID.findall(stem) if told and stem not in told else ()
+    return told.get(stem) or next((told[known] for known in ids if known in told), Told())
 
 
 def has_changed(fs: Filesystem, database: sqlite3.Connection, places: Sequence[str]) -> bool:
@@ -115,7 +124,8 @@ def _noted(says: Told | None) -> str | None:
 
 def _list_of(fs: Filesystem, folder: str) -> _List | None:
     """Return the list that names the sessions in a folder."""
-    for path in (f"{folder}/{LIST}", f"{posixpath.dirname(folder)}/{LIST}"):
+    above = posixpath.dirname(folder)
+    for path in (f"{folder}/{LIST}", f"{above}/{LIST}", f"{above}/{NAMES}"):
         try:
             status = fs.lstat(path)
         except OSError:

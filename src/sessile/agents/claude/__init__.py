@@ -32,6 +32,19 @@ class ClaudeCode(Agent):
     expiry = Expiry(("settings.json", "settings.local.json"), "cleanupPeriodDays", 30)
     variables = (("CLAUDE_CONFIG_DIR", "~/.claude"),)
     sub_agents = "subagents"
+    placing = "sessile.agents.claude.placing"
+    surroundings = (
+        "claude.environment",
+        "claude.model",
+        "claude.deferred_tools_delta",
+        "claude.agent_listing_delta",
+        "claude.skill_listing",
+        "claude.auto_mode",
+        "claude.date",
+        "claude.remote_session_change",
+        "claude.session_context",
+        "claude.total_tokens_reminder",
+    )
     dialect = Dialect(
         "claude",
         gaps=(

@@ -514,7 +514,9 @@ _USAGE = {
 
 def _usage(usage: Mapping[str, Any]) -> Entry:
     counts = {ours: usage[theirs] for ours, theirs in _USAGE.items() if isinstance(usage.get(theirs), int)}
-    return counts | ({"totalTokens": sum(counts.values())} if counts else {})
+    hour = mapping_of(usage, "cache_creation").get("ephemeral_1h_input_tokens")  # has its own price
+    counts |= {"totalTokens": sum(counts.values())} if counts else {}
+    return counts | ({"cacheWrite1h": hour} if isinstance(hour, int) and hour else {})
 
 
 # -- entries as rows

@@ -183,7 +183,7 @@ class Conversation:
             _text(self._compaction.get("updated_at")),
             summary=str(notes.get("summary") or ""),
             tokensBefore=before if isinstance(before, int) else 0,
-            messages=[made for message in messages[:kept] for made, _ in _neutral(message)],
+            replacement=[made for message in messages[:kept] for made, _ in _neutral(message)],
             firstKeptEntryId=first,
             **{
                 NAME: {name: value for name, value in self._compaction.items() if name != "messages"} | {"notes": notes}

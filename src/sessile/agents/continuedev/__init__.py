@@ -17,6 +17,7 @@ from sessile.agents.base import Agent, Entry, row_of
 from sessile.core.codec import decode, encode_plain
 from sessile.core.ids import sha256
 from sessile.core.lines import Finding
+from sessile.core.providers import Dialect
 from sessile.storage import atomic
 from sessile.storage.formats import Stored
 from sessile.storage.layout import LEGACY, LIST, Source, stem_of
@@ -41,6 +42,15 @@ class Continue(Agent):
     resumes_by_id = True
     rendered = True
     variables = (("CONTINUE_GLOBAL_DIR", "~/.continue"),)
+    dialect = Dialect(
+        "continue",
+        gaps=(
+            "system prompt: Continue does not store it",
+            "tools: Continue does not store their descriptions",
+            "turns: Continue does not store turns that failed or were stopped, and deletes what it has compacted",
+        ),
+        failures=False,
+    )
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
         """Return the folder with the documents."""
@@ -108,7 +118,7 @@ class _Rendering:
         summary = item.get("conversationSummary")
         if isinstance(summary, str) and summary:
             stated: Entry = {"role": "assistant", "content": [{"type": "text", "text": summary}], "stopReason": "stop"}
-            yield self._entry("compaction", summary, summary=summary, tokensBefore=0, messages=[stated], **extra)
+            yield self._entry("compaction", summary, summary=summary, tokensBefore=0, replacement=[stated], **extra)
             if role == "assistant" and message.get("content") == summary:
                 return
         if role == "assistant":

@@ -166,7 +166,7 @@ class Events:
             summary = str(data.get("summaryContent") or "")
             before = data.get("preCompactionTokens")
             sent = [{"role": "user", "content": [{"type": "text", "text": self._compacted(summary)}], "timestamp": at}]
-            told = {"summary": summary, "tokensBefore": before if isinstance(before, int) else 0, "messages": sent}
+            told = {"summary": summary, "tokensBefore": before if isinstance(before, int) else 0, "replacement": sent}
             return {"type": "compaction", **base, **told, NAME: _rest(data, "summaryContent")}
         elif kind.startswith("model."):
             return {"type": "custom", **base, "customType": f"copilot.{kind}", "data": {"repeats": "the conversation"}}

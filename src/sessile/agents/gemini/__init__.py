@@ -19,6 +19,7 @@ from sessile.agents.base import DAY, Agent, Entry, Expiry, Period, row_of
 from sessile.agents.gemini.log import render
 from sessile.core.codec import decode
 from sessile.core.lines import Finding
+from sessile.core.providers import Dialect
 from sessile.storage import atomic
 from sessile.storage.formats import Stored
 from sessile.storage.layout import JOURNAL, LEGACY, Source, stem_of
@@ -45,6 +46,18 @@ class GeminiCli(Agent):
     command = ("gemini", "--resume")
     resumes_by_id = True
     rendered = True
+    dialect = Dialect(
+        "gemini",
+        gaps=(
+            "system prompt: Gemini CLI does not store it",
+            "tools: Gemini CLI does not store their descriptions",
+            "turns: Gemini CLI deletes sessions after they were resumed",
+            "signatures: Gemini CLI sends back the signatures of calls while it runs, and does not store them",
+        ),
+        attached="",
+        merge_users=True,
+        merge_assistants=True,
+    )
     expiry = Expiry((_SETTINGS,), "general.sessionRetention", 0)
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:

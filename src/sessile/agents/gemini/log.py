@@ -343,7 +343,7 @@ def _entries(node: Node, output: Output) -> Iterator[Entry]:
         stamp = next((each.get("timestamp") for each in node.messages), None)
         kept = {} if node.kept is None else {"firstKeptEntryId": node.kept.id}
         members = {**base, "timestamp": stamp, "summary": summary, "tokensBefore": 0, **kept}
-        yield {"type": "compaction", **members, "messages": messages}
+        yield {"type": "compaction", **members, "replacement": messages}
     elif node.kind == "context":
         content = blocks_of(node.data.get("content"))
         if content:
@@ -427,7 +427,7 @@ def _results(call: Json, output: Output) -> Iterator[Entry]:
         result |= {"details": details, "at": call.get("timestamp")}
         whole = output(call_id)
         if whole is not None and whole != details.get("resultDisplay"):
-            result["fullOutput"] = whole
+            result["wholeOutput"] = whole
         yield result
         blocks, details = [], {}
 

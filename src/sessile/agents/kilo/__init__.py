@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sessile.agents.opencode import OpenCode
+from sessile.agents.opencode import OPENCODE, OpenCode
+from sessile.agents.opencode.database import Sessions
 
 
 class Kilo(OpenCode):
@@ -11,3 +12,13 @@ class Kilo(OpenCode):
     name = "kilo"
     title = "Kilo"
     command = ("kilo", "--session")
+    reader = Sessions("kilo")
+    dialect = OPENCODE._replace(
+        name="kilo",
+        empty=False,
+        gaps=(
+            "system prompt: Kilo does not store it",
+            "tools: Kilo does not store their descriptions",
+            "environment details: Kilo adds the time and the folder to each prompt, and does not store that text",
+        ),
+    )

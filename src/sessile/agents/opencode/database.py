@@ -43,6 +43,8 @@ SUB_AGENTS = "subagents"
 _DEEPEST = 8  # levels of sub-agents
 _LARGEST_OUTPUT = 16 << 20  # bytes of a tool's output that is in a file of its own
 _ASKED = "What did we do so far?"  # what the program sends in place of what was compacted, before the summary
+_REASONING = "reasoning_content"  # the member in which thoughts without a signature are sent back
+_APIS = {"anthropic": "anthropic-messages", "openai": "openai-responses", "google": "google-generative-ai"}
 _REASONS = {"stop": "stop", "tool-calls": "toolUse", "length": "length"}
 _OWN_COLUMNS = ("id", "directory", "title", "time_created", "time_updated")
 _LISTED = (*_OWN_COLUMNS, "parent_id", "revert")
@@ -183,23 +185,53 @@ class _Rendering:
         reverted = _object(session.get("revert")).get("messageID")
         query = "SELECT id, time_created, data FROM message WHERE session_id = ? ORDER BY id"
         rows = self._database.rows(query, (session["id"],))
-        entries: list[Entry | Finding] = []
-        if isinstance(reverted, str):  # the leaf is in the header, which comes first
-            before = "SELECT max(id) FROM message WHERE session_id = ? AND id < ?"
-            last_kept = next(self._database.rows(before, (session["id"], reverted)))[0]
-            leaf = None
-            for message_id, created, data in rows:
-                found = list(self._message(message_id, created, data))
-                entries += found
-                if message_id == last_kept:
-                    leaf = self._last
-            yield {**self._header(), "leaf": leaf} if leaf else self._header()
-            yield from entries
-        else:
+        removed = self._removed()
+        if not isinstance(reverted, str) and not removed:
             yield self._header()
             for message_id, created, data in rows:
-                yield from self._message(message_id, created, data)
+                yield from self._message(message_id, _object(data), created, self._parts(message_id))
+        else:  # the leaf is in the header, which comes first
+            entries: list[Entry | Finding] = []
+            leaf = None
+            there = [(message_id, _object(data), created, None) for message_id, created, data in rows]
+            gone = [(message_id, message, None, parts) for message_id, (message, parts) in removed.items()]
+            for message_id, message, created, parts in sorted([*there, *gone], key=lambda row: str(row[0])):
+                is_left = parts is not None or (isinstance(reverted, str) and message_id >= reverted)
+                if not is_left:
+                    self._last = leaf
+                entries += self._message(
+                    message_id, message, created, self._parts(message_id) if parts is None else parts
+                )
+                if not is_left:
+                    leaf = self._last
+            yield {**self._header(), **({"leaf": leaf} if leaf else {})}
+            yield from entries
         yield from self._unread()
+
+    def _parts(self, message_id: str) -> list[tuple[str, Entry]]:
+        query = "SELECT id, data FROM part WHERE message_id = ? ORDER BY id"
+        return [(part_id, _object(data)) for part_id, data in self._database.rows(query, (message_id,))]
+
+    def _removed(self) -> dict[str, tuple[Entry, list[tuple[str, Entry]]]]:
+        """Return the messages that a revert has removed: the log of events still has them."""
+        if not self._database.columns("event") >= {"aggregate_id", "seq", "type", "data"}:
+            return {}
+        query = "SELECT data FROM event WHERE aggregate_id = ? AND type GLOB ? ORDER BY seq"
+        session_id = self._session["id"]
+        names = {
+            _object(data).get("messageID") for (data,) in self._database.rows(query, (session_id, "message.removed*"))
+        }
+        messages: dict[str, Entry] = {}
+        parts: dict[str, dict[str, Entry]] = {}
+        for (data,) in self._database.rows(query, (session_id, "message.*updated*")) if names else ():
+            event = _object(data)
+            info, part = event.get("info"), event.get("part")
+            if isinstance(info, dict) and info.get("id") in names:
+                messages[info["id"]] = {name: value for name, value in info.items() if name not in ("id", "sessionID")}
+            if isinstance(part, dict) and part.get("messageID") in names and isinstance(part.get("id"), str):
+                own = {name: value for name, value in part.items() if name not in ("id", "sessionID", "messageID")}
+                parts.setdefault(part["messageID"], {})[part["id"]] = own
+        return {name: (message, sorted(parts.get(name, {}).items())) for name, message in messages.items()}
 
     def _header(self) -> Entry:
         session = self._session
@@ -231,14 +263,9 @@ class _Rendering:
 
     # -- messages
 
-    def _message(self, message_id: str, created: object, data: object) -> Iterator[Entry | Finding]:
-        message = _object(data)
-        parts = [
-            (part_id, _object(part))
-            for part_id, part in self._database.rows(
-                "SELECT id, data FROM part WHERE message_id = ? ORDER BY id", (message_id,)
-            )
-        ]
+    def _message(
+        self, message_id: str, message: Entry, created: object, parts: list[tuple[str, Entry]]
+    ) -> Iterator[Entry | Finding]:
         if not message or any(not part for _, part in parts):
             yield Finding("damaged_source", -1, 0, f"the message {message_id} has rows that are not JSON objects")
         times = message.get("time")
@@ -300,8 +327,13 @@ class _Rendering:
                 content.append({**call, "arguments": given if isinstance(given, dict) else {}})
             else:
                 rest.append({"id": part_id, **part})
-        answer: Entry = {"role": "assistant", "content": content, **_named(message), "usage": _usage(message)}
-        answer |= {"stopReason": _stop_reason(message), "timestamp": at}
+        answer: Entry = {"role": "assistant", "content": content, **_named(message)}
+        if (api := _api(message, parts)) is not None:
+            answer["api"] = api
+        reason = _stop_reason(message)
+        if reason == "aborted" and calls and "error" not in message:  # its calls are answered with a text that says so
+            reason = "toolUse"
+        answer |= {"usage": _usage(message), "stopReason": reason, "timestamp": at}
         if (failure := _failure(message)) is not None:
             answer["errorMessage"] = failure
         yield self._entry("message", message_id, at, message=answer, own=(message, rest))
@@ -340,7 +372,7 @@ class _Rendering:
             "details": details,
         }
         if isinstance(metadata, Mapping) and (whole := self._whole_output(metadata.get("outputPath"))) is not None:
-            message["fullOutput"] = whole
+            message["wholeOutput"] = whole
         return self._entry("message", part_id, at, message=message)
 
     def _whole_output(self, path: object) -> str | None:
@@ -371,9 +403,9 @@ class _Rendering:
             message_id,
             at,
             summary=summary,
-            tokensBefore=_usage(message)["input"],
+            tokensBefore=_usage(message).get("input", 0),
             **({"firstKeptEntryId": kept} if isinstance(kept, str) else {}),
-            messages=[asked, answer],
+            replacement=[asked, answer],
             usage=_usage(message),
             **_named(message),
             own=(message, rest),
@@ -424,6 +456,8 @@ def _marked(part: Json) -> Entry:
 def _thought(part: Json) -> Entry:
     thought: Entry = {"type": "thinking", "thinking": part.get("text") if isinstance(part.get("text"), str) else ""}
     metadata = part.get("metadata")
+    if not metadata:
+        thought["thinkingSignature"] = _REASONING
     for own in metadata.values() if isinstance(metadata, Mapping) else ():
         if isinstance(own, Mapping) and isinstance(own.get("signature"), str):
             thought["thinkingSignature"] = own["signature"]
@@ -452,6 +486,15 @@ def _named(message: Json) -> Entry:
     return {name: value for name, value in names.items() if isinstance(value, str)}
 
 
+def _api(message: Json, parts: list[tuple[str, Entry]]) -> str | None:
+    """Return the API of an answer, if it can be told: it is not stored, but its thoughts and some names of providers tell it."""
+    thoughts = [part.get("metadata") for _, part in parts if part.get("type") == "reasoning"]
+    for metadata in thoughts:
+        names = [name for name in metadata if name in _APIS] if isinstance(metadata, Mapping) else []
+        return _APIS[names[0]] if names else "openai-completions"
+    return _APIS.get(str(message.get("providerID")))
+
+
 def _usage(message: Json) -> Entry:
     """Return the usage of an answer. The program counts reasoning apart from the output, of which it is a part."""
     tokens = message.get("tokens")
@@ -471,7 +514,7 @@ def _usage(message: Json) -> Entry:
     cost = message.get("cost")
     if isinstance(cost, int | float) and not isinstance(cost, bool):
         usage["cost"] = {"total": cost}
-    return usage
+    return {name: value for name, value in usage.items() if value is not None}
 
 
 def _stop_reason(message: Json) -> str:

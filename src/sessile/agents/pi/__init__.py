@@ -11,7 +11,7 @@ from sessile.core.codec import decode
 from sessile.core.providers import Dialect, Words
 from sessile.storage import atomic
 from sessile.storage.base import Filesystem
-from sessile.storage.layout import Source
+from sessile.storage.layout import Source, encode_cwd, folder_names
 
 PI = Dialect(
     "pi",
@@ -51,10 +51,17 @@ OMP = PI._replace(
 )
 
 
-class _Family(Agent):
+class Family(Agent):
     """A program of the pi family, which has a file with its models beside its sessions."""
 
+    capabilities = NATIVE_CAPABILITIES - {"tag"}
+    placing = "sessile.agents.pi.placing"
+    thinking_as_text = False  # in placed sessions, of other providers than Anthropic
     models = "models.json"
+
+    def folder(self, cwd: str, home: str, environ: Mapping[str, str]) -> str:
+        """Return the name of a project's folder."""
+        return encode_cwd(cwd)
 
     def model_facts(self, fs: Filesystem, path: str, provider: str, model: str) -> Mapping[str, Any]:
         """Return what its file of models says."""
@@ -62,12 +69,11 @@ class _Family(Agent):
         return facts_in(fs, f"{home}/{self.models}", provider, model) if found else {}
 
 
-class Pi(_Family):
+class Pi(Family):
     """pi: `~/.pi/agent`."""
 
     name = "pi"
     title = "pi"
-    capabilities = NATIVE_CAPABILITIES
     command = ("pi", "--session")
     variables = (("PI_CODING_AGENT_DIR", "~/.pi/agent"),)
     dialect = PI
@@ -80,10 +86,9 @@ class Pi(_Family):
         return [Source(self.name, folder, f"{folder}/sessions") for folder in dict.fromkeys(homes)]
 
 
-class _Fork(_Family):
+class _Fork(Family):
     """A program made from pi, with a home of its own."""
 
-    capabilities = NATIVE_CAPABILITIES
     models = "models.yml"
 
     def sources(self, home: str, environ: Mapping[str, str], names: Callable[[str], Sequence[str]]) -> list[Source]:
@@ -102,6 +107,12 @@ class OhMyPi(_Fork):
     title = "oh-my-pi"
     command = ("omp", "--resume")
     variables = (("PI_CONFIG_DIR", ".omp"),)
+    thinking_as_text = True  # it sends a thought of OpenAI to Anthropic with an empty signature, which is refused
+
+    def folder(self, cwd: str, home: str, environ: Mapping[str, str]) -> str:
+        """Return the short name for a project below the home or the temporary folder; a file elsewhere is moved there."""
+        long, *short = folder_names(cwd, home, environ.get("TMPDIR") or "/tmp")
+        return short[0] if short else long
 
 
 class Xcsh(_Fork):

@@ -217,6 +217,6 @@ def _compaction(payload: Json, at: int | None) -> Entry:
     return {
         "summary": next(texts, ""),
         "tokensBefore": before if isinstance(before, int) else 0,
-        "messages": messages,
+        "replacement": messages,
         NAME: rest,
     }

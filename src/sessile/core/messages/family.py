@@ -44,6 +44,8 @@ def convert_to_llm(messages: Iterable[Message]) -> list[Message]:
 
 def _convert(message: Message) -> Message | None:
     role = message.get("role")
+    if message.get("excludeFromContext"):
+        return None
     if role == "toolResult" and message.get("prunedAt"):
         return {**message, "content": [text_block(joined_text(message.get("content")) or PRUNED)]}
     if role in _PASSED:
@@ -68,9 +70,7 @@ def _branch(message: Message) -> list[Message]:
     return [text_block(f"{BRANCH_PREFIX}{message.get('summary') or ''}{BRANCH_SUFFIX}")]
 
 
-def _bash(message: Message) -> list[Message] | None:
-    if message.get("excludeFromContext"):
-        return None
+def _bash(message: Message) -> list[Message]:
     text = f"Ran `{message.get('command', '')}`\n{_fenced(message.get('output'))}"
     text += _outcome(message, "(command cancelled)", "Command exited with code")
     if message.get("truncated") and message.get("fullOutputPath"):
@@ -78,9 +78,7 @@ def _bash(message: Message) -> list[Message] | None:
     return [text_block(text)]
 
 
-def _python(message: Message) -> list[Message] | None:
-    if message.get("excludeFromContext"):
-        return None
+def _python(message: Message) -> list[Message]:
     output = message.get("output")
     text = (
         f"Ran Python:\n```python\n{message.get('code', '')}\n```\n" + ("Output:\n" if output else "") + _fenced(output)

@@ -46,8 +46,10 @@ _TARGET = "the Gemini API"
 _STOPS = {"STOP": "stop", "MAX_TOKENS": "length"}
 _SIGNATURE = "thoughtSignature"
 _SNAKE = re.compile(r"_([a-z])")
-_ELSEWHERE = ("candidates", "content", "modelVersion", "responseId", "sdkHttpResponse", "parsed", "index")
-_ELSEWHERE += ("automaticFunctionCallingHistory",)
+_ELSEWHERE = (
+    *("candidates", "content", "modelVersion", "responseId", "sdkHttpResponse", "parsed", "index"),
+    "automaticFunctionCallingHistory",
+)
 _FREE = ("args", "response", "partMetadata")  # objects whose members are not those of the API
 
 

@@ -33,7 +33,7 @@ from sessile.core.compaction import CompactionSettings
 from sessile.core.delivery import NO_REPLY, is_silent
 from sessile.core.ids import check_session_id
 from sessile.core.memory_flush import MAX_FAILURES, flushed_of
-from sessile.core.messages import joined_text
+from sessile.core.messages.family import joined_text
 from sessile.core.resets import previous_sessions, zones_named
 from sessile.core.tokens import estimate
 from sessile.errors import InvalidConfig, InvalidId, NotFound, SessileError, UnsafePath

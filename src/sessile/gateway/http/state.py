@@ -27,6 +27,7 @@ from sessile.gateway.turns.replies import is_silent_answer
 from sessile.library import Library
 from sessile.render.status import Status as ChatStatus
 from sessile.render.status import session_kind, session_row, status_lines
+from sessile.render.wording import prices_date
 from sessile.storage.filters import Filter
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class SpentBy(ResponseModel, frozen=True):
 
 
 class Used(ResponseModel, frozen=True):
-    """Usage since a time, by day in the gateway's time zone, by model and by session."""
+    """Usage since a time, by day in the gateway's time zone, by model and by session; `prices` is the date of the prices."""
 
     since: int
     total: Spent
@@ -186,6 +187,7 @@ class Used(ResponseModel, frozen=True):
     sessions: tuple[SpentBy, ...]
     uncounted: int
     undated: int
+    prices: str
 
 
 @routes.get("/v1/usage", query=UsageQuery, answers={200: Used}, problems=(404,))
@@ -220,6 +222,7 @@ def _usage(gateway: Gateway, query: UsageQuery) -> Used:
         ),
         uncounted=used.uncounted,
         undated=daily.undated,
+        prices=prices_date()["date"],
     )
 
 

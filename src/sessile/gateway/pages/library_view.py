@@ -33,7 +33,7 @@ from sessile.errors import InvalidQuery, NotFound, SessileError
 from sessile.gateway.http.problems import public_text
 from sessile.gateway.http.wire import RequestModel, ResponseModel, Routes
 from sessile.render import charts
-from sessile.render.wording import many
+from sessile.render.wording import many, price_notes
 from sessile.storage.filters import HIDE, Filter
 from sessile.upkeep.keep import expiring
 
@@ -480,10 +480,7 @@ def _notes(usage: Usage, table: Table, *, weeks: bool) -> Iterator[str]:
         yield f"{many(usage.uncounted, 'session')} not counted yet, and left out"
     for reason, count in usage.hidden.items():
         yield f"{many(count, 'session')} left out: {reason.replace('_', ' ')}"
-    total = table.total
-    if total.unpriced:
-        unpriced = f"{total.unpriced:,} of {many(total.answers or 0, 'answer')}"
-        yield f"{unpriced} without a price: the cost is a lower bound"
+    yield from price_notes(table.total, statistics.unpriced(usage))
     if len(usage.sessions) > charts.MAX_ROWS:
         yield f"tables show the first {charts.MAX_ROWS} of {len(usage.sessions):,} sessions"
     if table.undated:

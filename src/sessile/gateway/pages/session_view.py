@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
+from sessile.agents.registry import AGENTS
 from sessile.core.compaction import context_size
-from sessile.core.context import live_part, removals
+from sessile.core.context import SessionContext, live_part, removals
 from sessile.core.kinds import BOUNDARY, CHAIN, DEFAULT_ROLE, LABEL, MESSAGE, STATE, TALK
 from sessile.core.large import MAX_STRING
 from sessile.core.text import parse_timestamp
@@ -35,6 +36,7 @@ from sessile.errors import InvalidQuery
 from sessile.gateway.http.wire import RequestModel, ResponseModel, Routes
 from sessile.gateway.pages.views import EntryNumber
 from sessile.library import find_in_session
+from sessile.next_request import context_for, gaps_of
 from sessile.render.comparison import Comparison, Side, Turn, compare, measured, words_html
 from sessile.render.html import moment_of
 from sessile.render.outline import HIDDEN, EntryLine
@@ -100,7 +102,7 @@ class ViewedSession(ResponseModel, frozen=True):
 
     id: str
     agent: str
-    title: str | None
+    title: str
     cwd: str
     created: int | None
     modified: int
@@ -135,7 +137,7 @@ def _session(gateway: Gateway, query: ViewQuery) -> ViewedSession:
         return ViewedSession(
             id=found.id,
             agent=view.agent,
-            title=None if found.title is None else visible_line(found.title),
+            title=visible_line(found.shown_title),
             cwd=visible_line(found.cwd),
             created=parse_timestamp(found.header.get("timestamp")),
             modified=view.mark[3] // 1_000_000,
@@ -366,6 +368,17 @@ class Removal(ResponseModel, frozen=True):
     numbers: list[int]
 
 
+class Prompt(ResponseModel, frozen=True):
+    """What was sent beside the messages: the length of the system prompt in characters, and the names of the tools.
+
+    `gaps` name what the agent sends but does not store.
+    """
+
+    characters: int
+    tools: list[str]
+    gaps: list[str]
+
+
 class Saw(ResponseModel, frozen=True):
     """What the model saw. `numbers` are the entries in the context, in its order.
 
@@ -380,6 +393,7 @@ class Saw(ResponseModel, frozen=True):
     source: str
     window: int | None
     model: str | None
+    prompt: Prompt
 
 
 @routes.get("/v1/view/saw", query=SawQuery, answers={200: Saw}, problems=(404, 409))
@@ -408,7 +422,19 @@ def _saw(gateway: Gateway, query: SawQuery) -> Saw:
             source=size.source,
             window=None if model is None else gateway.models.window(model),
             model=model,
+            prompt=_prompt(view, None if tip == NOWHERE else view.rows[tip].id),
         )
+
+
+def _prompt(view: View, at: str | None) -> Prompt:
+    """Return what was sent beside the messages at an entry; `None` is before the first one."""
+    agent = AGENTS.get(view.agent)
+    context = SessionContext() if at is None else context_for(view.session, agent, at)
+    return Prompt(
+        characters=sum(map(len, context.system)),
+        tools=[visible_line(str(tool.get("name"))) for tool in context.tools],
+        gaps=gaps_of(context, None if agent is None else agent.dialect),
+    )
 
 
 def _removed(view: View, path: Sequence[Json], in_context: Sequence[str | None]) -> tuple[list[Removal], list[int]]:

@@ -26,7 +26,7 @@ from sessile.core import memory_flush, result_trimming
 from sessile.core.compaction import is_due
 from sessile.core.delivery import is_silent
 from sessile.core.hygiene import clean
-from sessile.core.messages import convert_to_llm, joined_text
+from sessile.core.messages.family import convert_to_llm, joined_text
 from sessile.core.providers import LIMITS
 from sessile.core.summaries import Summarizer, Summary, SummaryRequest, extract
 from sessile.core.text import parse_timestamp

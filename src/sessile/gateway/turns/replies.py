@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sessile.core.delivery import Silence, is_silent
 from sessile.core.entries import ROOT
 from sessile.core.kinds import LEAF_MARKER, MESSAGE
-from sessile.core.messages import blocks_of, joined_text
+from sessile.core.messages.family import blocks_of, joined_text
 from sessile.core.resets import previous_sessions
 from sessile.core.usage import usage_of
 from sessile.errors import LeafMoved, RunnerFailed, SessileError, SessionNotFound

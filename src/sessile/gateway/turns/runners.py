@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import anyio
 import msgspec
 
-from sessile.core.messages import joined_text, sendable
+from sessile.core.messages.family import joined_text, sendable
 from sessile.core.providers import Policy, policy_for
 from sessile.core.secret import Secret
 from sessile.core.tokens import context_tokens, estimate

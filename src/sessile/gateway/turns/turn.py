@@ -22,7 +22,7 @@ import msgspec
 
 from sessile.core.delivery import SendPolicy, Verdict, decide_sending
 from sessile.core.ids import derived_entry_id
-from sessile.core.usage import Spent, amount
+from sessile.core.usage import UNDATED, Answered, amount
 from sessile.gateway.conversations.inbound import Inbound
 from sessile.render.status import UNKNOWN
 from sessile.render.wording import money
@@ -384,8 +384,8 @@ def usage_line(usage: Mapping[str, Any] | None, level: UsageLevel) -> str | None
     """Return the usage line of a reply, such as `🧮 1.2k in / 340 out · 💵 $0.02`."""
     if level == "off":
         return None
-    spent = Spent()
-    spent.add(usage, 0)
+    spent = Answered(0, [])
+    spent.take(usage, "", UNDATED)
     line = f"🧮 {_tokens(spent.input)} in / {_tokens(spent.output)} out"
     if level == "tokens":
         return line

@@ -21,7 +21,7 @@ export async function render(main, url, signal) {
   const [one, other] = await Promise.all([branch, vs].map((name) => ask("/v1/view/session", { id, at: `e-${name}` }, { signal })));
   if (one.at === null || other.at === null) throw new Problem(text.missing, text.missingHint, 404);
   const data = await ask("/v1/view/diff", { id, a: one.at, b: other.at }, { signal });
-  const title = one.title || words.session.untitled;
+  const { title } = one;
   setTitle(`${words.pages.diff}: ${title}`);
   const page = hrefOf(id);
   main.className = "page diff-page";

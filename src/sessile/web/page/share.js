@@ -24,7 +24,7 @@ export async function render(main, url, signal) {
     ask("/v1/view/session", { id }, { signal }),
     ask("/v1/view/share", { id, branch, personal }, { signal }),
   ]);
-  const title = session.title || words.session.untitled;
+  const { title } = session;
   setTitle(`${words.pages.share}: ${title}`);
 
   const chosen = url.searchParams.get("form") ?? "html";

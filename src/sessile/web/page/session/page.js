@@ -45,7 +45,7 @@ export class SessionPage {
   constructor(info, signal) {
     this.info = info;
     this.signal = signal;
-    this.title = info.title || text.untitled;
+    this.title = info.title;
     this.outline = new Outline(info);
     /** @type {number[]} */
     this.path = info.path;

@@ -108,8 +108,11 @@ export class Saw {
   showSummary(answer, gone) {
     const { tokens, window, source, model } = answer;
     const size = tokens === null ? text.sizeUnknown : `${source === "estimate" ? "≈ " : ""}${compact(tokens)}${window ? ` / ${compact(window)}` : ""} ${text.tokens}`;
-    const facts = [size, text.inContext(answer.numbers.length), gone && text.goneCount(gone), model];
+    const { characters, tools, gaps } = answer.prompt;
+    const facts = [size, text.inContext(answer.numbers.length), gone && text.goneCount(gone), model,
+      characters && text.promptSize(compact(characters)), tools.length && text.toolCount(tools.length), ...gaps];
     this.summary.textContent = facts.filter(Boolean).join(" · ");
+    this.summary.title = tools.join(", ");
     this.bar.hidden = !window || tokens === null;
     /** @type {HTMLElement} */ (this.bar.firstChild).style.width = `${Math.min(100, (100 * tokens) / (window || 1))}%`;
     announce(`${this.title.textContent}: ${this.summary.textContent}`);
