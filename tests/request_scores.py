@@ -83,6 +83,8 @@ class Record(NamedTuple):
         same_ids: Whether the ids of calls must be equal; otherwise they count by the order in which they appear.
         lost: The start of the gap that covers turns which the agent does not store, or has deleted.
         logged: Whether the agent records requests in rows beside the conversation, so that failed ones have entries too.
+        removes: Whether the agent removes what was rewound from its files.
+        overwrites: Whether the agent stores only the last system prompt.
         thread: Returns the id of the session that a request belongs to; if no file has it, the session was deleted.
         listed: Whether tools are stored as a list or not at all: other sessions may have the definition of one of them, which
             does not tell that it was offered here.
@@ -97,6 +99,8 @@ class Record(NamedTuple):
     same_ids: bool = True
     lost: str | None = None
     logged: bool = False
+    removes: bool = False
+    overwrites: bool = False
     thread: Callable[[Sent], str] | None = None
     listed: bool = False
     shortened: str = ""
@@ -136,6 +140,17 @@ def _no_choice(sent: Sent) -> bool:
 
 def _is_summarized(sent: Sent) -> bool:
     return any(str(part.get("text")).startswith("<summary>") for part in sent.answer or ())
+
+
+def _is_mock_summary(sent: Sent) -> bool:
+    return any(str(part.get("text")).startswith("mock summary") for part in sent.answer or ())
+
+
+def _is_beside(sent: Sent) -> bool:
+    """Requests of Qwen Code for itself: they end with an order of the program, or are answered with a summary."""
+    last = list(strings(sent.body["messages"][-1]))[-1]
+    ordered = last.startswith(("Managed memory has", "[SUGGESTION MODE"))
+    return ordered or any(str(part.get("text")).startswith("<state_snapshot>") for part in sent.answer or ())
 
 
 def _turn(sent: Sent) -> dict[str, Any]:
@@ -205,6 +220,31 @@ RECORDS: dict[str, Record] = {
         {"system block 1": _is("system")},
         logged=True,
     ),
+    "qwen": Record(
+        "qwen",
+        _by_threes,
+        {
+            "request for memories, a suggestion or a summary: not part of the conversation": _is_beside,
+        },
+        {"system prompt": _is("system"), "tools": _is("tool"), "reminder": _is_reminder},
+    ),
+    "copilot": Record(
+        "copilot",
+        _by_threes,
+        {"summary request: not part of the conversation": _is_mock_summary},
+        {"tools": _is("tool"), "result": _is("result text")},
+        removes=True,
+    ),
+    "cline": Record(
+        "cline",
+        _by_threes,
+        {
+            **_SUMMARY,
+            "its session is in another home, which is not in the record": lambda sent: "new home" in sent.step,
+        },
+        {"tools": _is("tool"), "rules": _is("system")},
+        overwrites=True,
+    ),
     "codex": Record(
         "codex",
         _by_threes,
@@ -239,6 +279,9 @@ FINISHED: tuple[str, ...] = (
     "claude-code",
     "codex",
     "continue",
+    "qwen",
+    "copilot",
+    "cline",
 )
 """The records whose requests must all be equal or explained."""
 
@@ -289,7 +332,7 @@ class Judge:
         names = lambda path: sorted(item.name for item in Path(path).iterdir()) if Path(path).is_dir() else []  # noqa: E731
         also = None if self.record.also is None else AGENTS.get(self.record.also)
         places = [Path(source.sessions) for source in agent.sources(str(folder / "home"), {}, names)]
-        if agent.rendered:  # databases that were moved to other places
+        if any(place.suffix == ".db" for place in places):  # databases that were moved to other places
             places += sorted({path for path in (folder / "home").rglob("*.db") if path.is_file()} - {*places})
         roots = [place for place in places if place.exists()]
         if agent.rendered:
@@ -371,6 +414,8 @@ class Judge:
         found = [self._compare(sent, point) for point in candidates]
         if self.record.logged and all(verdict.outcome == "unexplained" for verdict in found):
             found += [self._compare(sent, point) for point in self._logged]
+        if not found and self.record.removes and max(strings(sequence[-1]), key=len) not in self.home.texts:
+            return Verdict(sent.n, sent.step, "aside", ("its prompt was rewound and removed from the file",))
         if not found:
             return Verdict(sent.n, sent.step, "unexplained", diff=("no entry has a text of the request",))
         return min(found, key=lambda verdict: (verdict.outcome == "unexplained", len(verdict.diff)))
@@ -404,10 +449,11 @@ class Judge:
         where = f"{Path(point.path).name}#{point.entry}"
         if ours == theirs:
             return Verdict(sent.n, sent.step, "gap" if cut else "equal", (shortened,) if cut else (), point=where)
-        missing, _ = differences(theirs, ours)
+        missing, added = differences(theirs, ours)
         prompt = "\n\n".join(item[1] for item in missing if item[0] == "system")
         explained = {item: gap for item in missing if (gap := self._gap(item, prompt, request.gaps, sent.body))}
         left = _without(theirs, explained, missing)
+        ours = _without(ours, dict.fromkeys(_starts(added, explained, self.record.overwrites), ""), added)
         if left != ours:
             return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
         names = [shortened] * cut + [*explained.values()]
@@ -432,6 +478,15 @@ class Judge:
             if not any(self.home.has(text) for text in texts):
                 return start
         return None
+
+
+def _starts(added: list[Item], explained: Mapping[Item, str], overwrites: bool) -> list[Item]:
+    """Return our parts in the place of explained ones: the start of a result, or a paragraph of a later system prompt."""
+    whole = [item[1] for item in explained if item[0] == "result text"]
+    found = [item for item in added if item[0] == "result text" and any(text.startswith(item[1]) for text in whole)]
+    if overwrites and any(item[0] == "system" for item in explained):
+        found += [item for item in added if item[0] == "system"]
+    return found
 
 
 def _shortened_alike(ours: list[Item], theirs: list[Item]) -> tuple[list[Item], bool]:

@@ -46,6 +46,7 @@ from sessile.core.providers import Dialect
 from sessile.errors import Unsupported
 from sessile.storage.formats import Stored, Told
 from sessile.storage.layout import Source
+from sessile.storage.walk import Mark, mark_of
 
 if TYPE_CHECKING:
     from sessile.agents.reader import ForeignReader
@@ -497,7 +498,36 @@ def row_of(raw: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
+def rows_in(data: bytes) -> Iterator[tuple[int, dict[str, Any] | Finding]]:
+    """Yield the rows of a file with their offsets; a finding for one that is not a JSON object, as if it was cut off."""
+    offset = 0
+    for raw in data.split(b"\n"):
+        if row := row_of(raw):
+            yield offset, row
+        elif raw.strip():
+            yield offset, Finding("not_json", offset, len(raw), "a row that is not a JSON object")
+        offset += len(raw) + 1
+
+
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a list; nothing if it is not one."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 # -- rendered sessions
+
+
+def joint_mark(fs: Filesystem, path: str, *others: str) -> Mark:
+    """Return the mark of a session in several files, of which the others may be missing."""
+    size, modified, inode, device, changed = mark_of(fs.lstat(path))
+    for other in others:
+        try:
+            also = mark_of(fs.lstat(other))
+        except OSError:
+            continue
+        size = (size or 0) + (also[0] or 0)
+        modified, changed = max(modified, also[1]), max(changed or 0, also[4] or 0)
+    return size, modified, inode, device, changed
 
 
 class _Leaf(msgspec.Struct):

@@ -47,7 +47,8 @@ class Later(NamedTuple):
         module: The package with the class.
         agent: The name of the class.
         home: Its home, below the user's; `{NAME}` stands for an environment variable, as in `variables`.
-        variables: Environment variables that move the home, each with its default below the user's home.
+        variables: Environment variables that move the home, each with its default below the user's home; the default may
+            name an earlier one.
         rendered: Whether its sessions are rendered; then their rows need no recognition.
     """
 
@@ -65,9 +66,14 @@ class Later(NamedTuple):
 
     def home_in(self, home: str, environ: Mapping[str, str]) -> str:
         """Return its home folder, which may not exist."""
-        moved = {name: environ.get(name) or f"{home}/{default}" for name, default in self.variables}
-        path = self.home.format(**moved)
-        return path if path.startswith("/") else f"{home}/{path}"
+        moved: dict[str, str] = {}
+        for name, default in self.variables:
+            moved[name] = environ.get(name) or _below(home, default.format(**moved))
+        return _below(home, self.home.format(**moved))
+
+
+def _below(home: str, path: str) -> str:
+    return path if path.startswith("/") else f"{home}/{path}"
 
 
 class Registry:
@@ -261,6 +267,12 @@ class Registry:
 
 
 _DATA = (("XDG_DATA_HOME", ".local/share"),)
+_QWEN = (("QWEN_HOME", ".qwen"), ("QWEN_RUNTIME_DIR", "{QWEN_HOME}"))
+_CLINE = (
+    ("CLINE_DIR", ".cline"),
+    ("CLINE_DATA_DIR", "{CLINE_DIR}/data"),
+    ("CLINE_SESSION_DATA_DIR", "{CLINE_DATA_DIR}/sessions"),
+)
 _OPENCLAW = (("OPENCLAW_STATE_DIR", ".openclaw"),)
 _CONTINUE = (("CONTINUE_GLOBAL_DIR", ".continue"),)
 
@@ -290,6 +302,9 @@ AGENTS = Registry(
         Later("continue", "sessile.agents.continuedev", "Continue", "{CONTINUE_GLOBAL_DIR}", _CONTINUE),
         Later("crush", "sessile.agents.crush", "Crush", ".crush"),
         Later("gemini", "sessile.agents.gemini", "GeminiCli", ".gemini"),
+        Later("cline", "sessile.agents.cline", "Cline", "{CLINE_SESSION_DATA_DIR}", _CLINE),
+        Later("copilot", "sessile.agents.copilot", "CopilotCli", "{COPILOT_HOME}", (("COPILOT_HOME", ".copilot"),)),
+        Later("qwen", "sessile.agents.qwen", "QwenCode", "{QWEN_RUNTIME_DIR}", _QWEN),
         Later("goose", "sessile.agents.goose", "Goose", "{XDG_DATA_HOME}/goose", _DATA),
         Later("openclaw-db", "sessile.agents.openclaw_db", "OpenClawDatabase", "{OPENCLAW_STATE_DIR}", _OPENCLAW),
         Later("kilo", "sessile.agents.kilo", "Kilo", "{XDG_DATA_HOME}/kilo", _DATA),

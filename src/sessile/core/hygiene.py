@@ -599,7 +599,7 @@ def _missing(piece: Piece, call: Message, text: str) -> Message:
         "role": "toolResult",
         "toolCallId": call["id"],
         "toolName": _tool_name(call),
-        "content": [{"type": "text", "text": text}],
+        "content": [{"type": "text", "text": text.replace("{tool}", _tool_name(call))}],
         "isError": True,
         "synthetic": True,
         "timestamp": piece.message.get("timestamp"),

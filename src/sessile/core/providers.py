@@ -76,7 +76,7 @@ class Dialect(NamedTuple):
         name: The agent.
         gaps: What the agent sends but does not store, such as its system prompt.
         tool_ids: The form of the ids of calls, as in `Policy`.
-        missing: The text of the result that is added for a call without one.
+        missing: The text of the result that is added for a call without one; `{tool}` stands for the name of its tool.
         bootstrap: Whether a user message is added before a conversation that starts with the model.
         merge_users: Whether consecutive user messages are merged; `None` where the provider requires it.
         merge_assistants: Whether consecutive answers are merged.
@@ -97,6 +97,7 @@ class Dialect(NamedTuple):
         compaction: The words around the summary of a compaction; `None` for those of pi.
         branch: The words around the summary of a branch; `None` for those of pi.
         stopped: Whether answers that failed or were stopped are sent, as far as they have content.
+        brief_thoughts: The APIs that get back only the thoughts of the current turn.
         failures: Whether a result says that its call failed.
         empty: Whether answers without content are sent, unless they failed.
         replay: Makes the request from an API, messages and the entries that they come from, for an agent that sends again what
@@ -127,6 +128,7 @@ class Dialect(NamedTuple):
     compaction: Words | None = None
     branch: Words | None = None
     stopped: bool = True
+    brief_thoughts: tuple[str, ...] = ()
     failures: bool = True
     empty: bool = False
     replay: Callable[[str, Sequence[Any], Sequence[str | None]], Any] | None = None

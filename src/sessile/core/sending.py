@@ -79,6 +79,8 @@ def request_for(
         converted = [] if of_prompt(message) else convert_to_llm([_worded(message, dialect)])
         messages += converted
         sources += [source] * len(converted)
+    if dialect is not None and api in dialect.brief_thoughts:
+        messages = _without_old_thoughts(messages)
     receiver = receiver_of(context, api) if receiver is None else receiver
     policy = _POLICIES.get(api) or policy_for(api)
     cleaned = clean(messages, policy, tools=tools, resize=resize, dialect=dialect, receiver=receiver)
@@ -151,6 +153,20 @@ def _worded(message: Message, dialect: Dialect | None) -> Message:
         return message
     text = f"{words.before}{message.get('summary') or ''}{words.after}"
     return {"role": "user", "content": [text_block(text)], "timestamp": message.get("timestamp")}
+
+
+def _without_old_thoughts(messages: list[Message]) -> list[Message]:
+    """Return the messages without the thoughts before the last prompt."""
+    prompts = (place for place in reversed(range(len(messages))) if messages[place].get("role") == "user")
+    last = next(prompts, 0)
+    return [_without_thoughts(message) for message in messages[:last]] + messages[last:]
+
+
+def _without_thoughts(message: Message) -> Message:
+    content = message.get("content")
+    if message.get("role") != "assistant" or not isinstance(content, list):
+        return message
+    return message | {"content": [block for block in content if block.get("type") != "thinking"]}
 
 
 def _shaped(messages: Iterable[Message], api: str, dialect: Dialect, receiver: Receiver) -> Iterable[Message]:

@@ -218,8 +218,8 @@ class Reconciler:
             if stat is None and not made:
                 stat = self._fs.fstat(fd)
                 size = stat.st_size
-            if stat is not None:
-                mark = settled(mark_of(stat), time.time_ns())
+            if stat is not None:  # the mark of a rendered session may be one of several files
+                mark = settled(mark_of(stat) if renderer is None else mark, time.time_ns())
             name, seen = renderer or NATIVE, glance(self._fs, fd, size)
             if seen is None and size:
                 name, seen = self._formats.glance(self._fs, fd, size, path) or ("", None)

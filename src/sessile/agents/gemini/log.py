@@ -243,7 +243,7 @@ class Log:
 def _answered(message: Json) -> Iterator[str]:
     """Yield the calls whose results a message has."""
     for content in (message.get("content"), *(call.get("result") for call in _objects(message.get("toolCalls")))):
-        yield from (call_id for call_id, _, _ in _responses(content))
+        yield from (call_id for call_id, _, _ in responses_in(content))
 
 
 def _is_context(message: Json) -> bool:
@@ -263,7 +263,7 @@ def _is_same(one: Json, two: Json) -> bool:
 def _said(content: object) -> list[tuple[str, str]]:
     parts = [{"text": content}] if isinstance(content, str) else _objects(content)
     found = [("text", part["text"]) for part in parts if isinstance(part.get("text"), str) and not part.get("thought")]
-    return [*found, *(("result", call_id) for call_id, _, _ in _responses(content))]
+    return [*found, *(("result", call_id) for call_id, _, _ in responses_in(content))]
 
 
 # -- entries
@@ -333,7 +333,7 @@ def _entries(node: Node, output: Output) -> Iterator[Entry]:
     if node.kind == "removal":
         yield {"type": "context_edit", **base, "targetId": node.data["target"], "replacement": None}
     elif node.kind == "renewal":
-        content = _blocks(node.data["content"])
+        content = blocks_of(node.data["content"])
         replacement = {"content": content} if content else None
         yield {"type": "context_edit", **base, "targetId": node.data["target"], "replacement": replacement}
     elif node.kind == "compaction":
@@ -345,7 +345,7 @@ def _entries(node: Node, output: Output) -> Iterator[Entry]:
         members = {**base, "timestamp": stamp, "summary": summary, "tokensBefore": 0, **kept}
         yield {"type": "compaction", **members, "replacement": messages}
     elif node.kind == "context":
-        content = _blocks(node.data.get("content"))
+        content = blocks_of(node.data.get("content"))
         if content:
             yield {
                 "type": "custom_message",
@@ -381,8 +381,8 @@ def _messages(data: Json, output: Output) -> list[Entry]:
     at = parse_timestamp(data.get("timestamp"))
     kind, content = data.get("type"), data.get("content")
     if kind == "user":
-        results = [_result(call_id, name, response, at) for call_id, name, response in _responses(content)]
-        blocks = _blocks(content)
+        results = [result_of(call_id, name, response, at) for call_id, name, response in responses_in(content)]
+        blocks = blocks_of(content)
         if not results:
             return [{"role": "user", "content": blocks, "timestamp": at}]
         results[-1]["content"] += blocks
@@ -390,7 +390,7 @@ def _messages(data: Json, output: Output) -> list[Entry]:
     if kind != "gemini":
         return [{"role": "custom", "customType": f"gemini.{kind}", "content": _text(content), "timestamp": at}]
     calls = [call for call in _objects(data.get("toolCalls")) if isinstance(call.get("name"), str)]
-    blocks = [*_thoughts(data), *_blocks(content, calls=not calls)]
+    blocks = [*_thoughts(data), *blocks_of(content, calls=not calls)]
     blocks += [{"type": "toolCall", **_call(call)} for call in calls]
     answer: Entry = {"role": "assistant", "content": blocks, "provider": _PROVIDER, "api": _API}
     if isinstance(data.get("model"), str):
@@ -419,10 +419,10 @@ def _plain(call_id: object, name: object) -> str:
 
 def _results(call: Json, output: Output) -> Iterator[Entry]:
     at = parse_timestamp(call.get("timestamp"))
-    blocks = _blocks(call.get("result"))
+    blocks = blocks_of(call.get("result"))
     details = {name: value for name, value in call.items() if name not in ("id", "name", "args", "result")}
-    for call_id, name, response in _responses(call.get("result")):
-        result = _result(call_id, name, response, at)
+    for call_id, name, response in responses_in(call.get("result")):
+        result = result_of(call_id, name, response, at)
         result["content"] += blocks
         result |= {"details": details, "at": call.get("timestamp")}
         whole = output(call_id)
@@ -432,7 +432,8 @@ def _results(call: Json, output: Output) -> Iterator[Entry]:
         blocks, details = [], {}
 
 
-def _result(call_id: str, name: str, response: Json, at: int | None) -> Entry:
+def result_of(call_id: str, name: str, response: Json, at: int | None) -> Entry:
+    """Return the result of a call as a message."""
     failed = "error" in response
     value = response.get("error" if failed else "output")
     text = value if isinstance(value, str) else msgspec.json.encode(dict(response)).decode()
@@ -446,7 +447,8 @@ def _result(call_id: str, name: str, response: Json, at: int | None) -> Entry:
     }
 
 
-def _responses(content: object) -> Iterator[tuple[str, str, Json]]:
+def responses_in(content: object) -> Iterator[tuple[str, str, Json]]:
+    """Yield the id, the tool and the response of each result in a content."""
     for part in _objects(content):
         response = part.get("functionResponse")
         if isinstance(response, Mapping):
@@ -458,7 +460,7 @@ def _responses(content: object) -> Iterator[tuple[str, str, Json]]:
             )
 
 
-def _blocks(content: object, *, calls: bool = True) -> list[Entry]:
+def blocks_of(content: object, *, calls: bool = True) -> list[Entry]:
     """Return the parts of a content, without results of calls."""
     parts = [{"text": content}] if isinstance(content, str) and content else _objects(content)
     blocks: list[Entry] = []
