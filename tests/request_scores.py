@@ -453,7 +453,7 @@ class Judge:
         prompt = "\n\n".join(item[1] for item in missing if item[0] == "system")
         explained = {item: gap for item in missing if (gap := self._gap(item, prompt, request.gaps, sent.body))}
         left = _without(theirs, explained, missing)
-        ours = _without(ours, dict.fromkeys(_starts(added, explained, self.record.overwrites), ""), added)
+        ours = _without(ours, dict.fromkeys(_replacing(added, explained, self.record.overwrites), ""), added)
         if left != ours:
             return Verdict(sent.n, sent.step, "unexplained", (), tuple(readable(left, ours)), where)
         names = [shortened] * cut + [*explained.values()]
@@ -480,7 +480,7 @@ class Judge:
         return None
 
 
-def _starts(added: list[Item], explained: Mapping[Item, str], overwrites: bool) -> list[Item]:
+def _replacing(added: list[Item], explained: Mapping[Item, str], overwrites: bool) -> list[Item]:
     """Return our parts in the place of explained ones: the start of a result, or a paragraph of a later system prompt."""
     whole = [item[1] for item in explained if item[0] == "result text"]
     found = [item for item in added if item[0] == "result text" and any(text.startswith(item[1]) for text in whole)]

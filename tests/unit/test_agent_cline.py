@@ -81,7 +81,12 @@ def test_a_sub_agent_belongs_to_its_session(home: AgentHome) -> None:
 
 def test_environment_variables_move_the_home() -> None:
     """Each folder can be moved, and those below it follow."""
-    told = ({}, {"CLINE_DIR": "/c"}, {"CLINE_DATA_DIR": "/d"}, {"CLINE_DATA_DIR": "/d", "CLINE_SESSION_DATA_DIR": "/s"})
+    told: tuple[dict[str, str], ...] = (
+        {},
+        {"CLINE_DIR": "/c"},
+        {"CLINE_DATA_DIR": "/d"},
+        {"CLINE_DATA_DIR": "/d", "CLINE_SESSION_DATA_DIR": "/s"},
+    )
     expected = ["/nowhere/.cline/data/sessions", "/c/data/sessions", "/d/sessions", "/s"]
     assert [Cline().sources("/nowhere", environ, names)[0].sessions for environ in told] == expected
     missing = (AGENTS.sources("/nowhere", environ, lambda path: ()) for environ in told)
