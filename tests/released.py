@@ -38,6 +38,7 @@ FORMS = {
     "catalog-4": Form("e71b593", 5, 4),
     "0.1.0": Form("c2700d7^", 6, 5),
     "0.2.0": Form("d5effdd", 6, 5),
+    "catalog-6": Form("dc9b6d4", 7, 6),
 }
 
 # Runs with the code of the release. Names that it does not have are left out.

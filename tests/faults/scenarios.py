@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from faults import caring
 from faults.crashing import CrashableFilesystem
-from faults.ledger import CWD, OTHER, Ledger, Run, session_id, store_on, text_of
+from faults.ledger import CWD, OTHER, Ledger, Run, message, session_id, store_on, text_of
 from sessile.storage import atomic
 from sessile.upkeep.disk import undo_last
 
@@ -240,12 +240,32 @@ def many(run: Run) -> None:
     session.close()
 
 
+def messages(run: Run) -> None:
+    session = run.open(session_id(run))
+    receipts = session.append_messages([message("several"), message("at once", "assistant")])
+    for receipt, text in zip(receipts, ("several", "at once"), strict=True):
+        run.note("said", session.id, receipt.id, text)
+    session.close()
+
+
+def invented(run: Run) -> None:
+    session = run.open(session_id(run))
+    for entry in (
+        {"type": "invented", "a": 1},
+        {"type": "message", "message": {"role": "invented", "content": "heard"}},
+    ):
+        run.appended(session, session.append_entry(entry).id)
+    session.close()
+
+
 SCENARIOS = [
     Scenario("create", nothing, create),
     Scenario("create_published", nothing, create_published),
     Scenario("publish", nothing, publish),
     Scenario("append", one_session, append),
     Scenario("append_many", one_session, many),
+    Scenario("append_messages", one_session, messages),
+    Scenario("append_entry", one_session, invented),
     Scenario("branch", one_session, branch),
     Scenario("fork", one_session, fork),
     Scenario("fork_from", one_session, fork_from),

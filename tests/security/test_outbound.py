@@ -187,7 +187,8 @@ def poisoned(root: Path, addresses: Sequence[str]) -> list[str]:
                 {"type": "file", "file": {"file_data": address, "file_id": address}},
             ]
             with store.create(f"/work/{address}", publish=True) as session:
-                session.append_message({"role": "user", "content": parts, "timestamp": 1})
+                asked = {"role": "user", "content": parts, "timestamp": 1}
+                session.append_entry({"type": "message", "message": asked})  # parts of several APIs in one message
                 session.append_message(assistant(address))
                 session.append_custom_entry("sessile.remote", {"url": address, "baseUrl": address, "dsn": address})
                 session.append_model_change(address, address)

@@ -37,6 +37,8 @@ Call = Callable[[Session], object]
 RAISES: dict[str, Call] = {
     "append_many": lambda s: s.append_many([{"type": "message", "message": user("x")}]),
     "append_message": lambda s: s.append_message(user("x")),
+    "append_messages": lambda s: s.append_messages([user("x"), user("y")]),
+    "append_entry": lambda s: s.append_entry({"type": "message", "message": user("x")}),
     "append_thinking_level_change": lambda s: s.append_thinking_level_change("high"),
     "append_model_change": lambda s: s.append_model_change("p/m"),
     "append_compaction": lambda s: s.append_compaction("sum", None, 1),

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile import Session
+from sessile import Store
 from sessile.core.codec import encode
 from sessile.core.large import survives
+from sessile.storage.memory import MemoryFilesystem
 from strategies import as_javascript
 
 names = st.sampled_from(["content", "type", "data", "image_url", "partialJson", "jsonlEvents", "lineCount", "text"])
@@ -25,10 +26,10 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 
 def stored(value: Any) -> Any:
-    """Return a value as it is read back from a session."""
-    session = Session.in_memory()
-    entry = session.append_custom_entry("value", value)
-    return session.get_full_entry(entry.id)["data"]
+    """Return a value as it is read back from a session that keeps large content in blobs."""
+    with Store("/memory", fs=MemoryFilesystem()).create("/work/app", publish=True) as session:
+        entry = session.append_custom_entry("value", value)
+        return session.get_full_entry(entry.id)["data"]
 
 
 @given(value=st.dictionaries(names, values, min_size=1, max_size=3))

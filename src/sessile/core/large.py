@@ -282,5 +282,8 @@ _TOUCHED = (*(f'"{name}"'.encode() for name in (*DROPPED, "lineCount")), b'"blob
 
 
 def survives(raw: bytes) -> bool:
-    """Return whether an encoded value is read back unchanged; store it as text if not."""
+    """Return whether an encoded value is read back unchanged from any session; store it as text if not.
+
+    The answer is for a session that keeps large content in blobs. A session in memory changes less.
+    """
     return not any(mark in raw for mark in _TOUCHED)
