@@ -252,7 +252,7 @@ class SessionView:
     def first_text(self) -> str | None:
         """The beginning of the first message of the user on one line; `None` if there is none near the start."""
         for entry in islice(self.iter_entries(), _FIRST_ENTRIES):
-            message = entry.get("message")
+            message = entry.stored.get("message")
             if isinstance(message, dict) and message.get("role") == "user" and (text := spoken(message.get("content"))):
                 return text
         return None
