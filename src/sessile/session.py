@@ -42,6 +42,7 @@ from sessile.core.ids import derived_entry_id, new_entry_id
 from sessile.core.kinds import BOUNDARY, CHAIN, LEAF_MARKER, MARKER, MARKERS, TAG, TITLE, State, fold, kind_of
 from sessile.core.lines import MAX_LINE as MAX_READ
 from sessile.core.lines import Finding
+from sessile.core.messages.request import folded
 from sessile.core.text import clean_name, clean_tag, iso_timestamp, parse_timestamp
 from sessile.core.tree import NOWHERE, Tree
 from sessile.core.visible import html_fields, visible_line
@@ -252,7 +253,7 @@ class SessionView:
     def first_text(self) -> str | None:
         """The beginning of the first message of the user on one line; `None` if there is none near the start."""
         for entry in islice(self.iter_entries(), _FIRST_ENTRIES):
-            message = entry.get("message")
+            message = entry.stored.get("message")
             if isinstance(message, dict) and message.get("role") == "user" and (text := spoken(message.get("content"))):
                 return text
         return None
@@ -837,6 +838,8 @@ class Session(SessionView):
     ) -> Receipt:
         """Replace the context so far by a summary. Entries stay in the file; only the context changes.
 
+        System prompt and tools stay: the entry carries them on.
+
         Args:
             summary: The text that the model sees instead of the replaced entries.
             first_kept_entry_id: The first entry that the model still sees word for word; `None` keeps none.
@@ -857,6 +860,9 @@ class Session(SessionView):
             from_extension=from_extension,
             preserve_data=preserve_data,
         )
+        carried = folded(self.context().messages)
+        if carried is not None:
+            payload["systemMessage"] = carried
         return self._append(payload, key, on_leaf_moved)
 
     def append_custom_entry(

@@ -49,7 +49,6 @@ from sessile.core.conversation import Conversation
 from sessile.core.entries import Entry, Payload
 from sessile.core.ids import derived_entry_id, sha256
 from sessile.core.kinds import IMPORT_MARKER, LEAF_MARKER, MARKER, MARKERS, TITLE
-from sessile.core.large import NOTICE
 from sessile.core.migrate import VERSION, version_of
 from sessile.core.text import iso_timestamp, parse_timestamp
 from sessile.discovery import describe
@@ -288,7 +287,7 @@ def placed(
     if agent is None or not agent.places:
         raise Unsupported(f"cannot place a session for {to!r}", hint=f"use one of {', '.join(PLACES)}")
     context = session.context(LAST_ENTRY if at is None else at)
-    messages = [_whole_message(session, *each) for each in zip(context.messages, context.sources, strict=True)]
+    messages = context.messages
     if not messages:
         hint = "choose an entry with messages before it, or start the agent without a session"
         raise Unsupported("there is nothing to resume: the conversation is empty", path=session.path, hint=hint)
@@ -333,16 +332,6 @@ def original_of(session: SessionView) -> str | None:
     leaf = None if session.leaf_id is None else session.get_entry(session.leaf_id)
     path = _source(session).get("path")
     return path if isinstance(path, str) and leaf is not None and _origin_of(leaf).is_imported else None
-
-
-def _whole_message(session: SessionView, message: Payload, source: str | None) -> Payload:
-    """A message of a context with its full texts; only native entries may have been cut."""
-    if session.format != NATIVE or source is None or NOTICE.strip() not in str(message):
-        return message
-    whole = session.get_full_entry(source)
-    inner = whole.get("message")
-    found = inner if isinstance(inner, dict) else whole
-    return {name: found.get(name, value) if name != "role" else value for name, value in message.items()}
 
 
 def _as_it_was(session: SessionView, blob: str | None) -> Iterator[bytes]:
@@ -467,7 +456,7 @@ _TREES: dict[str, Callable[[SessionView, Report], Iterator[bytes]]] = {
     "native": _to_native,
 }
 
-PLACES = tuple(agent.name for agent in AGENTS if agent.places)
+PLACES = tuple(agent.name for agent in AGENTS.loaded if agent.places)
 """The agents that a conversation can be placed for."""
 
 CONVERSIONS = tuple(sorted({*_TREES, *PLACES}))

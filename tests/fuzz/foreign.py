@@ -49,7 +49,7 @@ _SEGMENT = "22222222-2222-4222-8222-222222222222"
 
 def rows_in_place(data: bytes) -> None:
     """A file of every format reads as entries with distinct ids, which are the same when reading resumes in the middle."""
-    for known in (agent.format for agent in AGENTS if agent.format is not None):
+    for known in (agent.format for agent in AGENTS if agent.format is not None and not agent.rendered):
         known.recognises(data)
         known.header("stem", data)
         known.glimpse("stem", data, data[-4096:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -56,16 +57,19 @@ async def test_an_entry_is_named_by_the_place_of_its_line(tmp_path: Path) -> Non
         assert sorted(map(int, articles)) == [number for number in range(len(ids)) if number not in markers]
 
 
-async def test_what_a_session_is_costs_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session's overview uses only the index and decodes no entry."""
+async def test_what_a_session_is_costs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session's overview uses the index; only its first prompt, which names it, is decoded."""
     async with http(tmp_path) as gate:
         session = told_story(gate.gateway.store)
+        decoded: list[bytes] = []
 
         def decode(raw: bytes) -> Any:
-            raise AssertionError("an entry was decoded")
+            decoded.append(raw)
+            return json.loads(raw)
 
         monkeypatch.setattr("sessile.core.entries.decode", decode)
         told = await gate.get("/v1/view/session", id=session.id)
+    assert len(decoded) <= 1, decoded
     assert told["agent"] == "sessile" and told["writable"] and told["live"] and told["cwd"] == "/work/app"
     assert dict(told["facts"])["branches"] == "3" and told["notes"] == []
     assert (told["model"], told["window"]) == ("p/m", None)  # nothing is known about this model

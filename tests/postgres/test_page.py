@@ -112,7 +112,7 @@ async def test_pictures_come_from_the_database(home: Household, url: str) -> Non
     with Store(url) as store:
         (session_id,) = [info.id for info in store.list("/work/web")]
         with store.open(session_id, readonly=True) as session:
-            digest = session.get_entries()[1]["message"]["content"][1]["data"].rpartition(":")[2]
+            digest = session.get_entries()[1].stored["message"]["content"][1]["data"].rpartition(":")[2]
     async with on_database(url) as client:
         response = await client.client.get("/v1/view/blob", params={"id": session_id, "digest": digest})
         assert (response.status_code, response.content) == (200, PNG)

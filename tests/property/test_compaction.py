@@ -10,6 +10,7 @@ from builders import Json
 from compacting import Conversations, Step, compacted, prepared, steps_of
 from sessile.core.compaction import Fate, Preparation, account
 from sessile.core.context import build_session_context
+from sessile.core.messages.request import replayed
 
 pytestmark = [pytest.mark.mission("Y9"), pytest.mark.mission("X12")]
 
@@ -87,9 +88,10 @@ class Run:
         assert [source for source in summary if source not in excluded] == [compaction, *kept]
 
     def check_prompt(self, before: str, after: str) -> None:
-        """System prompt and tools are the same before and after."""
+        """Tools are the same before and after; the system prompt has what stood within the conversation, too."""
         was, now = (build_session_context(self.conversation.tree, leaf) for leaf in (before, after))
-        assert (now.system, now.tools) == (was.system, was.tools)
+        texts, tools = replayed(was.messages)
+        assert (now.system, now.tools) == ("\n\n".join(texts), tools)
 
     def check_no_pair_is_parted(self, path: list[Json], fates: dict[str, Fate]) -> None:
         """No result stays whose call is summarized."""

@@ -572,3 +572,16 @@ def test_messages_of_the_vendors_types_are_appended() -> None:
             None,
         )
         assert session.count_entries() == 11
+
+
+def test_a_compaction_carries_system_prompt_and_tools() -> None:
+    """Whoever appends a compaction need not repeat them."""
+    session = Session.in_memory()
+    tools = [{"name": "read", "description": "Read a file", "parameters": {"type": "object"}}]
+    first = session.append_message({"role": "system", "content": "Be brief.", "toolsAdded": tools})
+    session.append_message({"role": "user", "content": "one"})
+    session.append_message({"role": "assistant", "content": [{"type": "text", "text": "two"}]})
+    before = to_anthropic(session.context())
+    session.append_compaction("sum", first.id, 10)
+    after = to_anthropic(session.context())
+    assert before["system"] == after["system"] and before["tools"] == after["tools"]

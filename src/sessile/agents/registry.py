@@ -85,6 +85,11 @@ class Registry:
         self._imported: dict[str, Agent] = {}
         self._group = group
 
+    @property
+    def loaded(self) -> Sequence[Agent]:
+        """The agents that need no import."""
+        return self._loaded
+
     @cached_property
     def _ours(self) -> Sequence[Agent]:
         return (*self._loaded, *(agent for name in self._later if (agent := self.get(name)) is not None))

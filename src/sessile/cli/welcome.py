@@ -38,8 +38,7 @@ def welcome(app: App) -> None:
     app.out.note(f"Found {many(listing.total, 'session')} of {agents} in {time.monotonic() - began:.1f} s", "strong")
     print_sources(app, found)
     if missing:
-        places = ", ".join(map(app.tilde, missing))
-        app.out.note(f"not found: {places}  (add a folder: sessile sources add PATH)")
+        app.out.note(f"{many(len(missing), 'folder')} of other agents not found → {app.command} sources")
     if unreadable:
         app.out.note(f"{many(unreadable, 'file is', 'files are')} unreadable → {app.command} doctor", "failed")
     if app.out.is_terminal:

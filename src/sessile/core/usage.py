@@ -173,7 +173,8 @@ def stored_cost(usage: Json) -> float | None:
     price = usage.get("cost")
     cost = _number(price.get("total") if isinstance(price, Mapping) else price)
     # Agents of the pi family write 0 for a model without a price, so 0 counts only if nothing was used.
-    return cost if cost or (cost is not None and not any(usage.get(name) for name in _TOKENS)) else None
+    known = cost or (cost is not None and not any(usage.get(name) for name in _TOKENS))
+    return float(cost) if cost is not None and known else None  # 0 and 0.0 would be two forms of one sum in the catalog
 
 
 def cost_of(usage: object, model: str, quarter: str | None = None) -> float | None:
