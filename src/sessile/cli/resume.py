@@ -22,6 +22,7 @@ from sessile.session import Session
 from sessile.storage.filesystem import PosixFilesystem
 from sessile.transfer import origin_of, original_of, placed, write_placed
 
+_IN = "Agent to resume in: claude, codex, pi, omp and xcsh take any session, the others only their own."
 _AGENTS = {agent.name: agent.command for agent in AGENTS if agent.command}
 _BY_ID = tuple(agent.name for agent in AGENTS if agent.resumes_by_id)
 _TOLD = 3  # changes of a copy that are printed one by one
@@ -35,7 +36,7 @@ _TOLD = 3  # changes of a copy that are printed one by one
     name="resume",
 )
 @click.argument("session", type=SESSION, required=False)
-@click.option("--in", "agent", type=click.Choice(tuple(_AGENTS)), help="Agent to resume in.")
+@click.option("--in", "agent", type=click.Choice(tuple(_AGENTS)), help=_IN)
 @click.option("--at", metavar="ENTRY", help="Resume from this entry, in a copy; same as SESSION#ENTRY.")
 @click.option("--print", "only_print", is_flag=True, help="Print the command without running it.")
 def resume_verb(app: App, session: str | None, agent: str | None, at: str | None, only_print: bool) -> int:
@@ -52,7 +53,7 @@ def resume_verb(app: App, session: str | None, agent: str | None, at: str | None
 
 
 @verb("sessile continue        the latest session of this folder", "sessile continue --print", name="continue")
-@click.option("--in", "agent", type=click.Choice(tuple(_AGENTS)), help="Agent to resume in.")
+@click.option("--in", "agent", type=click.Choice(tuple(_AGENTS)), help=_IN)
 @click.option("--print", "only_print", is_flag=True, help="Print the command without running it.")
 def continue_verb(app: App, agent: str | None, only_print: bool) -> int:
     """Resume the latest session of this folder, or of all folders if it has none."""
