@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from builders import AT, AT_MS, Json, assistant, entry, said
 from sessile.core.codec import decode, encode_plain
 from sessile.core.digest import Digest
 from sessile.core.kinds import LEAF_MARKER
-from sessile.core.usage import QUARTER, UNDATED, Spending, Spent, Used, decode_spending
+from sessile.core.usage import QUARTER, UNDATED, Spending, Spent, Used, decode_spending, identity_of
 from strategies import json_objects, json_values
 
 NOW = str(AT_MS // QUARTER)
@@ -262,3 +263,19 @@ def test_usage_that_comes_after_an_answer_belongs_to_it() -> None:
     rows = (answer(None, "read", responseId="msg_0123456789_one"), after, after)
     assert spending_of(*rows).total() == Spent(1, 1, 10, 5, 2, 1, 18, 0.25, 0)
     assert spending_of(after | {"responseId": "msg_0123456789_two"}).total() == Spent(1, 0, 10, 5, 2, 1, 18, 0.25, 0)
+
+
+def test_different_answers_have_different_identities() -> None:
+    """Ids of one length do not collide: an answer with the identity of another would be taken for its copy."""
+    chance = random.Random(7)
+    names = {f"msg_{chance.getrandbits(96):024x}" for _ in range(200_000)}
+    identities = {identity_of({}, {"responseId": name}) for name in names}
+    assert len(identities) == len(names)
+    assert max(identities) < 2**53
+
+
+def test_a_whole_number_of_dollars_is_stored_as_other_costs() -> None:
+    """A digest that was saved in between stores the same bytes as one that was not."""
+    digest = digest_of(answer({"input": 3, "cost": {"total": 1}}))
+    saved = msgspec.convert(decode(encode_plain(msgspec.to_builtins(digest))), Digest)
+    assert saved.spending.encode() == digest.spending.encode()

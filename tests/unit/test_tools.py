@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -87,6 +88,7 @@ def test_a_call_tells_its_files(name: str, arguments: object, expected: list[Tou
         ("ls > /dev/null; make", []),
         ("cat 'unclosed", []),
         ("echo 'cat a.txt'", []),
+        ("cat <<A > one\ncat no\n  A\ncat <<B > two\ncat no\nB\ncat three", [*edited("one", "two"), *read("three")]),
     ],
 )
 def test_a_plain_command_tells_its_files(command: str, expected: list[Touched]) -> None:
@@ -111,6 +113,14 @@ def test_a_plain_command_tells_its_files(command: str, expected: list[Touched]) 
             "replace_in_file",
             {"path": "a", "diff": "<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>> REPLACE"},
             [Change("a", "-old\n+new")],
+        ),
+        (
+            "replace_in_file",
+            {
+                "path": "a",
+                "diff": "------- SEARCH\na\nb\n=======\n+++++++ REPLACE\n<<<<<<< SEARCH\n=======\nc\n>>>>>>> REPLACE",
+            },
+            [Change("a", "-a\n-b"), Change("a", "+c")],
         ),
         ("edit", {"path": "a", "before": "x", "after": ""}, [Change("a", "-x")]),
         ("NotebookEdit", {"notebook_path": "n", "new_source": "x"}, [Change("n", "+x")]),
@@ -186,3 +196,40 @@ def test_odd_arguments_never_fail(name: str, arguments: dict[str, Any], result: 
     for given_arguments in (arguments, result):
         assert all(isinstance(file.path, str) for file in touched(name, given_arguments))
         assert all(change.text for change in changes(name, given_arguments, {"details": result}))
+
+
+def edit(old: str, new: str) -> Json:
+    return {"path": "a", "old_string": old, "new_string": new}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("bash", {"command": "<<a\n" + "<<a x\n\n\n" * 500}),
+        ("bash", {"command": "<<a\n" * 4900}),
+        ("edit", edit("a\nb\n" * 500, "b\na\nc\n" * 333)),
+        ("edit", edit("\n" * 3999, "x" + "\n" * 3998 + "x")),
+        ("edit", {"path": "a", "edits": [edit("a\nb\n" * 100, "b\na\nc\n" * 60)] * 100}),
+        ("replace_in_file", {"path": "a", "diff": "<<<<<<< SEARCH\n" * 4400}),
+        ("replace_in_file", {"path": "a", "diff": "<<<<<<< SEARCH\n=======\n" * 2800}),
+        ("exec", {"input": 'tools.a({x:"' * 2000}),
+        ("exec", {"input": 'tools.a({x:"' * 2000 + "})"}),
+        ("exec", {"input": "tools.a({" + "x" * 60_000}),
+    ],
+)
+def test_repetitive_calls_take_no_longer(name: str, arguments: Json) -> None:
+    """Whatever a model repeats, reading a call takes less than a second."""
+    started = time.process_time()
+    touched(name, arguments)
+    changes(name, arguments)
+    assert time.process_time() - started < 1
+
+
+def test_a_difference_that_takes_too_long_keeps_the_ends() -> None:
+    """Lines that repeat too often are replaced as a whole, between the equal lines at both ends."""
+    old, new = ["x", *["a", "b"] * 1500, "y"], ["x", *["b", "a", "c"] * 1000, "y"]
+    (change,) = changes("edit", edit("\n".join(old), "\n".join(new)))
+    lines = change.text.split("\n")
+    assert (lines[0], lines[-1]) == (" x", " y")
+    assert [line[1:] for line in lines if line[0] != "+"] == old
+    assert [line[1:] for line in lines if line[0] != "-"] == new

@@ -21,9 +21,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from sessile.core.codec import decode
@@ -116,7 +119,7 @@ def changes(name: str, arguments: object, result: Json | None = None) -> list[Ch
         return [Change((edited or given or [""])[0], stored)]
     if result is not None and result.get("isError") is True:
         return []
-    return [change for change in _changes(name, arguments, 0) if change.text]
+    return [change for change in _changes(name, arguments, 0, [_MOST_STEPS]) if change.text]
 
 
 def files(entries: Iterable[Json], folder: str = "") -> Files:
@@ -185,7 +188,7 @@ def _paths(arguments: Json) -> Iterator[str]:
 _CALL = re.compile(r"\btools\.(\w+)\(\s*")
 _STRING = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'" + r"|`(?:[^`\\]|\\.)*`"
 _LITERAL = re.compile(_STRING, re.DOTALL)
-_MEMBER = re.compile(rf"""["']?(\w+)["']?\s*:\s*({_STRING})""", re.DOTALL)
+_MEMBER = re.compile(rf"""["']?(?<!\w)(\w+)["']?\s*:\s*({_STRING})""", re.DOTALL)
 
 
 def _inner_calls(kind: str, name: str, arguments: object) -> Iterator[tuple[str, object]]:
@@ -200,12 +203,18 @@ def _inner_calls(kind: str, name: str, arguments: object) -> Iterator[tuple[str,
 
 def _scripted(text: str) -> Iterator[tuple[str, object]]:
     """Yield the calls in a script, such as `await tools.apply_patch("…")`; only arguments that are literals are known."""
+    end, room = 0, 2 * len(text)  # calls inside the arguments of others are looked at again, but not without end
     for found in _CALL.finditer(text):
         if (literal := _LITERAL.match(text, found.end())) is not None:
             yield found[1], {"input": _unquoted(literal[0])}
         elif text.startswith("{", found.end()):
-            end = text.find("})", found.end())
-            members = _MEMBER.finditer(text, found.end(), end if end >= 0 else len(text))
+            if end < found.end():
+                end = text.find("})", found.end())
+                end = end if end >= 0 else len(text)
+            room -= end - found.end()
+            if room < 0:
+                return
+            members = _MEMBER.finditer(text, found.end(), end)
             yield found[1], {member[1]: _unquoted(member[2]) for member in members}
 
 
@@ -226,7 +235,11 @@ _BEGIN = "*** Begin Patch"
 _FILE = re.compile(
     r"\*\*\* (?:Add|Update|Delete) File: (.+)|\*\*\* Move to: (.+)|\+\+\+ (?:b/)?([^\t\n]+)|\[([^\]#\n]+)#\w+\]"
 )
-_REPLACED = re.compile(r"(?:<{7}|-{7}) SEARCH[^\n]*\n(.*?)\n?={7}\n(.*?)\n?(?:>{7}|\+{7}) REPLACE", re.DOTALL)
+_SEARCH, _BETWEEN_BOTH, _REPLACE = (
+    re.compile(r"(?:<{7}|-{7}) SEARCH"),
+    "=======\n",
+    re.compile(r"(?:>{7}|\+{7}) REPLACE"),
+)
 
 
 def _texts(arguments: object) -> list[str]:
@@ -266,43 +279,85 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
         yield path, "\n".join(lines)
 
 
+def _replaced(text: str) -> Iterator[tuple[str, str]]:
+    """Yield old and new text of the blocks in a text that are marked with SEARCH and REPLACE."""
+    at = 0
+    while (found := _SEARCH.search(text, at)) is not None:
+        start = text.find("\n", found.end()) + 1
+        middle = text.find(_BETWEEN_BOTH, start) if start else -1
+        after = middle + len(_BETWEEN_BOTH)
+        if middle < 0 or (closing := _REPLACE.search(text, after)) is None:
+            return  # the later ones have no end either
+        yield text[start:middle].removesuffix("\n"), text[after : closing.start()].removesuffix("\n")
+        at = closing.end()
+
+
 # -- diffs
 
 _CONTEXT = 3  # lines around a change
-_MOST_LINES = 4000  # of a text; comparing takes quadratic time
+_MOST_LINES = 4000  # of a text
+_MOST_STEPS = 1_000_000  # of comparing the texts of one call: lines that repeat take cubic time
 
 
-def _changes(name: str, arguments: object, depth: int) -> Iterator[Change]:
+class _Comparer(SequenceMatcher[str]):
+    """Compares lines until the steps are used up; then only the equal lines at both ends are found."""
+
+    def __init__(self, before: list[str], after: list[str], steps: list[int]) -> None:
+        super().__init__(None, before, after, autojunk=False)
+        self._before, self._after = before, after
+        often = Counter(after)
+        self._sums = [0, *accumulate(1 + often[line] for line in before)]
+        self._steps = steps  # those that are left: a list, because the texts of a call share them
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        """Return the longest equal lines in a range of both texts."""
+        before, after = self._before, self._after
+        end, other_end = len(before) if ahi is None else ahi, len(after) if bhi is None else bhi
+        steps = self._sums[end] - self._sums[alo]
+        if steps <= self._steps[0]:
+            self._steps[0] -= steps
+            return super().find_longest_match(alo, end, blo, other_end)
+        most, same = min(end - alo, other_end - blo), 0
+        while same < most and before[alo + same] == after[blo + same]:
+            same += 1
+        if same:
+            return Match(alo, blo, same)
+        while same < most and before[end - same - 1] == after[other_end - same - 1]:
+            same += 1
+        return Match(end - same, other_end - same, same) if same else Match(alo, blo, 0)
+
+
+def _changes(name: str, arguments: object, depth: int, steps: list[int]) -> Iterator[Change]:
     kind = does(name)
     if kind in ("run", "call") and depth < _DEEPEST:
         for inner, given in _inner_calls(kind, name, arguments):
-            yield from _changes(inner, given, depth + 1)
+            yield from _changes(inner, given, depth + 1, steps)
     patched = [Change(path, text) for path, text in _patches(kind, arguments) if text]
     yield from patched
     if patched or not isinstance(arguments, Mapping) or _how(kind, arguments) != "edit":
         return
     path = next(_paths(arguments), "")
-    blocks = [pair for text in _texts(arguments) for pair in _REPLACED.findall(text)]
+    blocks = [pair for text in _texts(arguments) for pair in _replaced(text)]
     edits = [item for member in _LISTS if isinstance(arguments.get(member), list) for item in arguments[member]]
     for edit in (arguments, *(item for item in edits if isinstance(item, Mapping))):
         found = next(((edit.get(old), edit[new]) for old, new in _PAIRS if isinstance(edit.get(new), str)), None)
         if found is not None:
             blocks.append((found[0] if isinstance(found[0], str) else "", found[1]))
             own = next((text for member in _PATHS if (text := _text(edit, member))), path)
-            yield Change(own, _difference(*blocks.pop()))
-    yield from (Change(path, _difference(old, new)) for old, new in blocks)
+            yield Change(own, _difference(*blocks.pop(), steps))
+    yield from (Change(path, _difference(old, new, steps)) for old, new in blocks)
     if not blocks and not edits and kind in ("write", "editor"):
         whole = next((arguments[member] for member in _WHOLE if isinstance(arguments.get(member), str)), "")
-        yield Change(path, _difference("", whole))
+        yield Change(path, _difference("", whole, steps))
 
 
-def _difference(old: str, new: str) -> str:
+def _difference(old: str, new: str, steps: list[int]) -> str:
     """Return how a text becomes another, line by line."""
     before, after = _lines(old), _lines(new)
     if max(len(before), len(after)) > _MOST_LINES or not before or not after:
         return "\n".join([*(f"-{line}" for line in before), *(f"+{line}" for line in after)])
     lines: list[str] = []
-    for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(_CONTEXT):
+    for group in _Comparer(before, after, steps).get_grouped_opcodes(_CONTEXT):
         for tag, start, end, other_start, other_end in group:
             if tag == "equal":
                 lines += (f" {line}" for line in before[start:end])
@@ -321,7 +376,7 @@ def _lines(text: str) -> list[str]:
 _READERS = ("cat", "head", "tail", "nl", "less", "more", "bat")
 _SHELLS = ("bash", "sh", "zsh", "dash")
 _BETWEEN = ("|", "||", "&&", ";", "&", "\n", "(", ")", "|&")
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1(.*?)\n.*?^\s*\2\s*$", re.DOTALL | re.MULTILINE)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _UNCERTAIN = re.compile(r"[*?$`{}<>\[\]~!\n]")
 _LONGEST = 20_000  # characters of a command that are looked at
 
@@ -329,7 +384,7 @@ _LONGEST = 20_000  # characters of a command that are looked at
 def _of_command(command: str) -> Iterator[Touched]:
     if _BEGIN in command or len(command) > _LONGEST:
         return
-    lexer = shlex.shlex(_HEREDOC.sub(r"\3", command), posix=True, punctuation_chars="();<>|&\n")
+    lexer = shlex.shlex(_without_heredocs(command), posix=True, punctuation_chars="();<>|&\n")
     lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t\r", "", True
     try:
         words = list(lexer)
@@ -342,6 +397,27 @@ def _of_command(command: str) -> Iterator[Touched]:
             part = []
         else:
             part.append(word)
+
+
+def _without_heredocs(command: str) -> str:
+    """Return a command without the texts that are given to its programs as input; one without an end stays."""
+    lines = command.split("\n")
+    ends: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        ends.setdefault(line.strip(), []).append(number)
+    kept: list[str] = []
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        for found in _HEREDOC.finditer(line):
+            closing = ends.get(found[2], [])
+            place = bisect_right(closing, number)
+            if place < len(closing):
+                line, number = line[: found.start()] + line[found.end() :], closing[place]
+                break
+        kept.append(line)
+        number += 1
+    return "\n".join(kept)
 
 
 def _of_simple_command(words: Sequence[str]) -> Iterator[Touched]:

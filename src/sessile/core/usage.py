@@ -19,7 +19,6 @@ Rules:
 
 from __future__ import annotations
 
-from binascii import crc32  # loaded anyway, unlike zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
@@ -28,6 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sessile.core.codec import decode, encode_plain
+from sessile.core.ids import blake2b
 from sessile.core.text import parse_timestamp
 
 Json = Mapping[str, Any]
@@ -197,6 +197,7 @@ def _milliseconds(quarter: str | None) -> int | None:
 QUARTER = 15 * 60 * 1000  # milliseconds; offsets of time zones are multiples of it
 UNDATED = "undated"
 _UNIQUE = 16  # characters of a name that occurs once
+_IDENTITY = 7  # bytes of an identity; three bits less, so that every reader of JSON knows the number exactly
 _LATEST = 253_370_764_800_000  # in the year 9999, where every time zone can still compute a date
 _ISO_LENGTH, _MINUTE = len("2026-01-01T00:00:00.000Z"), len("2026-01-01T00:00:")
 _TOKENS = ("input", "output", "cacheRead", "cacheWrite", "totalTokens")
@@ -228,7 +229,7 @@ class Answered(msgspec.Struct, array_like=True):
         stored = stored_cost(usage)
         cost = cost_of(usage, model, quarter) if stored is None else stored
         if cost is not None and (self.cost is None or cost > self.cost):
-            self.cost, self.listed = cost, stored is None
+            self.cost, self.listed = float(cost), stored is None  # as it is decoded: a file may have a whole number
 
 
 class Spent(msgspec.Struct, array_like=True):
@@ -405,7 +406,7 @@ def identity_of(entry: Json, message: Json) -> int:
     else:
         return 0
     raw = text.encode("utf-8", "surrogatepass")
-    return crc32(raw) << 20 ^ crc32(raw, 0x9E3779B9) or 1
+    return int.from_bytes(blake2b(raw, _IDENTITY)) >> 3 or 1
 
 
 def decode_spending(raw: bytes) -> Spending:
