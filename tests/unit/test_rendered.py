@@ -17,7 +17,10 @@ from sessile.agents.continuedev import Continue
 from sessile.agents.gemini import GeminiCli
 from sessile.agents.kilo import Kilo
 from sessile.agents.opencode import OpenCode
+from sessile.agents.registry import AGENTS
 from sessile.library import sub_agents
+from sessile.storage import packed
+from sessile.storage.filesystem import PosixFilesystem
 from sessile.storage.layout import Source
 from sessile.testing.agent_contract import RenderedContract
 from sessile.upkeep.check import check
@@ -251,3 +254,34 @@ def test_an_incomplete_document_is_a_problem_not_a_crash(tmp_path: Path) -> None
         assert (row.problem, row.title, row.first_text) == (None, "T", "hi")
         report = check(library.store, row.path)
         assert [problem.kind for problem in report.problems] == ["damaged_source"]
+
+
+# -- limits
+
+
+@pytest.mark.parametrize("name", ["opencode", "gemini"])
+def test_a_rendered_session_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It may take a fixed size or a multiple of its file's size, as an archive may; one byte more is reported as damage."""
+    home = unpack(name, tmp_path / "record") / "home"
+    fs = PosixFilesystem()
+    found = AGENTS.sources(
+        str(home), {}, lambda folder: [p.name for p in Path(folder).iterdir()] if Path(folder).is_dir() else []
+    )
+    with Library(Store(tmp_path / "own"), [each for each in found if Path(each.sessions).exists()]) as library:
+        path = library.list(Filter(hide=()), timeout=None).rows[0].path
+
+    def opened() -> packed.Rows:
+        rows = packed.open_rows(fs, path, AGENTS)
+        fs.close(rows.fd)
+        return rows
+
+    whole = opened()
+    monkeypatch.setattr(packed, "TIMES", 0)
+    monkeypatch.setattr(packed, "ALWAYS", whole.size)
+    assert (opened().size, opened().damage) == (whole.size, whole.damage)
+    monkeypatch.setattr(packed, "ALWAYS", whole.size - 1)
+    cut = opened()
+    assert 0 < cut.size < whole.size
+    assert cut.damage[-1].code == "damaged_archive" and f"more than {whole.size - 1} bytes" in cut.damage[-1].detail
+    monkeypatch.setattr(packed, "TIMES", 1000)
+    assert (opened().size, opened().damage) == (whole.size, whole.damage)

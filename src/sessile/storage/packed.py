@@ -6,9 +6,9 @@
     rendered     a database, a log of changes, a document, a folder of parts: its agent yields native entries
 
 Rules: the rows are written into a file without a name, which disappears when it is closed; nothing is written beside the
-original. What is damaged yields what can be read, with findings. An archive needs a few megabytes of memory, and disk space up
-to a limit that depends on its size. A rendered session may be inside of a file: then its path has the file as a folder, such as
-`…/opencode.db/<id>.jsonl`, which no file can have.
+original. What is damaged yields what can be read, with findings. An archive needs a few megabytes of memory. Archives and
+rendered sessions take disk space up to a limit that depends on the size of their file. A rendered session may be inside of a
+file: then its path has the file as a folder, such as `…/opencode.db/<id>.jsonl`, which no file can have.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from sessile.storage.layout import GZIP, JOURNAL, LEGACY, ZSTD, is_segment
 if TYPE_CHECKING:
     from sessile.storage.formats import Formats
 
-MOST = 64 << 30  # bytes that one archive may unpack to: a few kilobytes can hold a disk full of zeros
-ALWAYS = 1 << 30  # bytes that every archive may unpack to
+MOST = 64 << 30  # bytes that one archive or rendered session may take: a few kilobytes can hold a disk full of zeros
+ALWAYS = 1 << 30  # bytes that each of them may take
 TIMES = 1000  # how much larger than itself; sessions compress to a tenth, repetitive ones to a hundredth
+_TOO_LARGE = "it holds more than {} bytes"
 
 _NATIVE = (b'{"type":"session"', b'{"type":"title"')  # how native files start; others are read in the exact way
 _GZIP_HEADER = 31  # tells zlib to expect a gzip header
@@ -127,12 +128,18 @@ def _rendered(fs: Filesystem, path: str, renderer: str, formats: Formats) -> Row
 
     def fill(target: int) -> tuple[int, tuple[Finding, ...]]:
         size, lines, waiting = 0, [], 0
+        most = _limit(_source_size(fs, path))
         for record in formats.render(fs, renderer, path):
             if isinstance(record, Finding):
                 damage.append(record)
                 continue
-            lines.append(encode_plain(record) + b"\n")
-            waiting += len(lines[-1])
+            line = encode_plain(record) + b"\n"
+            if size + waiting + len(line) > most:
+                text = f"the session is damaged: {_TOO_LARGE.format(most)}"
+                damage.append(Finding("damaged_archive", size + waiting, 0, text))
+                break
+            lines.append(line)
+            waiting += len(line)
             if waiting > CHUNK:
                 atomic.write_all(fs, target, b"".join(lines))
                 size, lines, waiting = size + waiting, [], 0
@@ -140,6 +147,20 @@ def _rendered(fs: Filesystem, path: str, renderer: str, formats: Formats) -> Row
         return size + waiting, tuple(damage)
 
     return _filled(fs, fill)._replace(renderer=renderer)
+
+
+def _source_size(fs: Filesystem, path: str) -> int:
+    """Return the size of the file that a session is rendered from: its own, or the one that its path is inside of."""
+    while True:
+        try:
+            return fs.lstat(path).st_size
+        except NotADirectoryError:
+            path = posixpath.dirname(path)
+
+
+def _limit(size: int) -> int:
+    """Return how many bytes the rows from a file of a size may take."""
+    return min(MOST, max(ALWAYS, TIMES * size))
 
 
 def _join(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[int, tuple[Finding, ...]]:
@@ -172,10 +193,10 @@ def _unpack(fs: Filesystem, path: str, target: int, formats: Formats) -> tuple[i
     size = 0
     source = fs.open(path, os.O_RDONLY)
     try:
-        most = min(MOST, max(ALWAYS, TIMES * fs.fstat(source).st_size))
+        most = _limit(fs.fstat(source).st_size)
         for piece in _unpacked(posixpath.splitext(path)[1], chunks_of(fs, source), formats):
             if size + len(piece) > most:
-                raise _Damaged(f"it holds more than {most} bytes")
+                raise _Damaged(_TOO_LARGE.format(most))
             atomic.write_all(fs, target, piece)
             size += len(piece)
     except _Damaged as error:
