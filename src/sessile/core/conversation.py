@@ -149,10 +149,13 @@ def told(cleaned: Cleaned) -> list[str]:
     return list(dict.fromkeys(note.text for note in cleaned.notes if note.did in ("dropped", "changed", "made")))
 
 
+_YEAR_10000 = 253_402_300_800_000
+
+
 def time_of(message: Message) -> int | None:
-    """Return the time of a message in milliseconds."""
+    """Return the time of a message in milliseconds; `None` if no date can tell it."""
     at = message.get("timestamp")
-    return int(at) if isinstance(at, int | float) and not isinstance(at, bool) and at > 0 else None
+    return int(at) if isinstance(at, int | float) and not isinstance(at, bool) and 0 < at < _YEAR_10000 else None
 
 
 def _prepared(conversation: Conversation, notes: Notes, *, family: bool) -> list[Piece]:

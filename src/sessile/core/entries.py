@@ -182,6 +182,7 @@ _FOREIGN = frozenset(
     )
 )
 _FOREIGN_IN_PARTS = frozenset(("cache_control", "citations", "signature", "source", "prompt_cache_breakpoint"))
+_TOOLS = frozenset(("toolsAdded", "toolsRemoved"))
 _WITH_CONTENT = ("user", "assistant", "toolResult", "developer")
 
 
@@ -195,6 +196,8 @@ def is_ours(message: object) -> bool:
         return False
     role = message.get("role")
     if role not in ROLES or not _FOREIGN.isdisjoint(message):
+        return False
+    if role == "system" and not _TOOLS.isdisjoint(message):  # these are checked there
         return False
     content = message.get("content")
     if type(content) is str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from sessile.core.context import SessionContext
 from sessile.core.hygiene import Receiver, clean
 from sessile.core.messages.anthropic import to_anthropic
-from sessile.core.messages.family import Message, convert_to_llm, text_block
+from sessile.core.messages.family import Message, blocks_of, convert_to_llm, text_block
 from sessile.core.messages.gemini import to_google
 from sessile.core.messages.openai_chat import to_openai
 from sessile.core.messages.openai_responses import to_responses
@@ -234,7 +234,8 @@ def _prefixed_tools(message: Message, prefix: str) -> Message:
     added = message.get("toolsAdded")
     if not isinstance(added, list):
         return message
-    return {**message, "toolsAdded": [{**tool, "name": _prefixed(tool.get("name"), prefix)} for tool in added]}
+    named = [tool for tool in blocks_of(added) if isinstance(tool.get("name"), str)]
+    return {**message, "toolsAdded": [{**tool, "name": _prefixed(tool.get("name"), prefix)} for tool in named]}
 
 
 def _prefixed(name: object, prefix: str) -> str:

@@ -22,6 +22,7 @@ import ctypes
 import os
 import re
 import sqlite3
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -710,10 +711,11 @@ class _Whole:
             return None
         path = f"{self._folder}/{name}"
         try:
-            if self._fs.lstat(path).st_size > _LARGEST_OUTPUT:
+            status = self._fs.lstat(path)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_OUTPUT:
                 return None
             return atomic.read_all(self._fs, path).decode("utf-8", "replace")
-        except OSError:  # it was removed since
+        except (OSError, ValueError):  # it was removed since, or no file has such a name
             return None
 
 

@@ -15,11 +15,14 @@ from sessile.core.messages.request import (
     Notes,
     Request,
     Source,
+    absent_of,
     as_text,
     came_from,
     conversation,
     extra_of,
+    form_of,
     given,
+    leading,
     may_sign,
     one_of,
     others,
@@ -89,15 +92,14 @@ def from_anthropic(message: Message, at: str = "") -> list[Message]:
     for number, piece in enumerate(pieces):
         mine = extra_of(piece, API) | {"$part": number}
         piece["extra"] = {API: mine if number else mine | ({"$message": kept} if kept else {})}
-    return pieces
+    return [_answered(pieces[0], message), *pieces[1:]]
 
 
 def _answered(said: Message, message: Message) -> Message:
     """Return a message with what its answer tells: model, usage and stop reason."""
-    if said["role"] != "assistant":
-        return said
-    said = with_answer(said, API, message, *(name for name in _ANSWER if name not in ("id", "type", "model")))
-    if "model" not in message:
+    placed = ("id", "type", "model") if said["role"] == "assistant" and "model" in message else ("type",)
+    said = with_answer(said, API, message, *(name for name in _ANSWER if name not in placed))
+    if "id" not in placed:
         return said
     usage = usage_of(message.get("usage"))
     reason = message.get("stop_reason")
@@ -197,20 +199,15 @@ def to_anthropic(source: Source) -> Request:
         ```
     """
     notes = Notes()
-    system, tools, messages, sources = given(source, API)
-    first = next((at for at, message in enumerate(messages) if message.get("role") != "developer"), len(messages))
-    system = system + [text for message in messages[:first] for text in _texts(message)]
+    system, tools, messages, sources = given(source, API, notes=notes)
+    developers = leading(messages, sources, notes, _TARGET)
+    first = len(developers)
+    system = system + [text for texts in developers for text in texts]
     request: Message = {"system": [text_block(text) for text in sendable(system)]} if system else {}
     request["messages"] = anthropic_messages(messages[first:], sources[first:], notes)
     if tools:
         request["tools"] = [_tool(tool) for tool in sendable(tools)]
     return Request(request, notes)
-
-
-def _texts(message: Message) -> list[str]:
-    content = message.get("content")
-    texts = [content] if isinstance(content, str) else [str(block.get("text", "")) for block in blocks_of(content)]
-    return [text for text in texts if text]
 
 
 def _tool(tool: Message) -> Message:
@@ -239,7 +236,7 @@ def anthropic_messages(
             last["content"] = [*([text_block(before)] if isinstance(before, str) else before), *made["content"]]
             continue
         members = kept.get("$message") if "$part" in kept else sent_back(message, API)
-        made |= members if isinstance(members, dict) else {}
+        made |= (rest_of(members, *made) or {}) if isinstance(members, dict) else {}
         if made["content"] or len(made) > 2:
             result.append(made)
         else:
@@ -265,9 +262,9 @@ def _sent_message(message: Message, role: str, notes: Notes) -> Message:
 
 
 def _sent_result(message: Message, notes: Notes) -> Message:
-    content, extra = message.get("content"), extra_of(message, API)
+    content = message.get("content")
     block: Message = {"type": "tool_result", "tool_use_id": message.get("toolCallId")}
-    if extra.get("$form") == "text" and isinstance(content, list):
+    if form_of(message, API) == "text" and isinstance(content, list):
         block["content"] = joined_text(content)
     elif isinstance(content, str):
         block["content"] = [text_block(content)] if content else []
@@ -275,7 +272,7 @@ def _sent_result(message: Message, notes: Notes) -> Message:
         found = (_block(part, message, "toolResult", notes) for part in blocks_of(content))
         block["content"] = [part for part in found if part is not None]
     block["is_error"] = bool(message.get("isError"))
-    for name in extra.get("$without", ()):
+    for name in absent_of(message, API):
         if not block.get(name):
             block.pop(name, None)
     return block | sent_back(message, API)
@@ -331,9 +328,15 @@ def _without_source(members: Message) -> Message:
     return {name: value for name, value in members.items() if name != "source"}
 
 
+def _unknown_of(part: Message) -> Message:
+    """Return the members of a source that the neutral form has no place for."""
+    unknown = extra_of(part, API).get("source")
+    return unknown if isinstance(unknown, dict) else {}
+
+
 def _source(part: Message) -> Message | None:
     """Return the source of an image or document; `None` if the API cannot get it."""
-    unknown = extra_of(part, API).get("source") or {}
+    unknown = _unknown_of(part)
     typed = {"media_type": part["mimeType"]} if isinstance(part.get("mimeType"), str) else {}
     if isinstance(part.get("data"), str):
         return {"type": "base64", "media_type": part.get("mimeType"), "data": part["data"], **unknown}
@@ -347,8 +350,8 @@ def _source(part: Message) -> Message | None:
 
 def _document(part: Message) -> Message | None:
     if isinstance(part.get("text"), str):
-        unknown = extra_of(part, API).get("source") or {}
-        return {"type": "text", "media_type": part.get("mimeType") or "text/plain", "data": part["text"], **unknown}
+        typed = {"type": "text", "media_type": part.get("mimeType") or "text/plain"}
+        return {**typed, "data": part["text"], **_unknown_of(part)}
     mime = part.get("mimeType")
     if isinstance(part.get("data"), str) and mime != "application/pdf" and not came_from(part, API):
         text = _decoded(part["data"]) if isinstance(mime, str) and mime.startswith("text/") else None

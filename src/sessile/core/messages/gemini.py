@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sessile.core.messages.family import Message, blocks_of, joined_text, sendable, text_block
+from sessile.core.messages.openai_chat import read_object
 from sessile.core.messages.request import (
     Notes,
     Request,
     Source,
+    absent_of,
     as_text,
     called,
     came_from,
     conversation,
     extra_of,
+    form_of,
     given,
+    item_of,
+    leading,
     may_sign,
     media_url,
     one_of,
@@ -56,7 +62,7 @@ _FREE = ("args", "response", "partMetadata")  # objects whose members are not th
 # -- from the API
 
 
-def from_answer(answer: Message, before: Sequence[Message] = (), at: str = "") -> list[Message]:
+def from_answer(answer: Message, names: Names, at: str = "") -> list[Message]:
     """Return the neutral message of a whole answer, which must have one candidate."""
     where = f"{at}." if at else ""
     answer = _camel(answer)
@@ -64,9 +70,15 @@ def from_answer(answer: Message, before: Sequence[Message] = (), at: str = "") -
     if not isinstance(candidates, list) or len(candidates) != 1 or not isinstance(candidates[0], dict):
         count = len(candidates) if isinstance(candidates, list) else 0
         raise refused(f"{where}candidates", f"{count} of them", "append the content of one: candidates[0].content")
-    content = candidates[0].get("content") or {"role": "model", "parts": []}
-    (message,) = from_google({"role": "model", **content}, before, f"{where}candidates[0].content")
-    counted = answer.get("usageMetadata") or {}
+    content, counted = candidates[0].get("content", {}), answer.get("usageMetadata", {})
+    place = f"{where}candidates[0].content"
+    if not isinstance(content, dict):
+        raise refused(place, content, "use a content: an object with parts")
+    if content.get("role", "model") != "model":
+        raise refused(f"{place}.role", content["role"], one_of(("model",)))
+    if not isinstance(counted, dict):
+        raise refused(f"{where}usageMetadata", counted, "use an object")
+    (message,) = from_google({"role": "model", "parts": [], **content}, names, place)
     cached, output = counted.get("cachedContentTokenCount"), counted.get("candidatesTokenCount")
     thoughts = counted.get("thoughtsTokenCount")
     read = counted.get("promptTokenCount")
@@ -95,8 +107,8 @@ def from_answer(answer: Message, before: Sequence[Message] = (), at: str = "") -
     return [with_answer(message, API, told, *(name for name in told if name not in _ELSEWHERE))]
 
 
-def from_google(content: Message, before: Sequence[Message] = (), at: str = "") -> list[Message]:
-    """Return the neutral messages of one content; `before` are the messages before it, which may have made the calls."""
+def from_google(content: Message, names: Names, at: str = "") -> list[Message]:
+    """Return the neutral messages of one content; `names` knows the calls before it."""
     where = f"{at}." if at else ""
     content = _camel(content)
     role, parts = content.get("role"), content.get("parts")
@@ -109,7 +121,6 @@ def from_google(content: Message, before: Sequence[Message] = (), at: str = "") 
         kept["$without"] = ["role"]
     elif role == "function":
         kept["role"] = role
-    names = _Names(before)
     if role == "model":
         found = [_part(part, f"{where}parts[{number}]", names) for number, part in enumerate(parts)]
         return [with_extra({"role": "assistant", "content": found}, API, kept or None)]
@@ -117,6 +128,9 @@ def from_google(content: Message, before: Sequence[Message] = (), at: str = "") 
         found = [_part(part, f"{where}parts[{number}]", names) for number, part in enumerate(parts)]
         return [with_extra({"role": "user", "content": found}, API, kept or None)]
     pieces: list[Message] = []
+    for part in parts:
+        made = part.get("functionResponse") if isinstance(part, dict) else None
+        names.answer(made.get("id") if isinstance(made, dict) else None)
     for number, part in enumerate(parts):
         place = f"{where}parts[{number}]"
         if isinstance(part, dict) and "functionResponse" in part:
@@ -131,30 +145,63 @@ def from_google(content: Message, before: Sequence[Message] = (), at: str = "") 
     return pieces
 
 
-class _Names:
-    """Ids for calls that have none: the name of the function and a number, new among the messages before."""
+class Names:
+    """The calls of a conversation: ids for those that have none, and the call that a result without an id belongs to.
 
-    def __init__(self, before: Sequence[Message]) -> None:
-        self._taken = set(called(before))
-        answered = {str(message.get("toolCallId")) for message in before if message.get("role") == "toolResult"}
-        made = [call for call in called(before).values() if "id" in extra_of(call, API).get("$without", ())]
-        self._open = [str(call["id"]) for call in made if call["id"] not in answered]
-        self._names = {str(call["id"]): call.get("name") for call in made}
+    A new id is the name of the function and a number.
+    """
+
+    def __init__(self, before: Iterable[Message] = ()) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+        self._turn = 0
+        self._last_role: object = None
+        # By name: the open calls of each turn that has any, which the latest ends. The answers to one request are a turn.
+        self._open: dict[str, dict[int, dict[str, None]]] = defaultdict(dict)
+        self._places: dict[str, tuple[str, int]] = {}
+        self.see(before)
+
+    def see(self, messages: Iterable[Message]) -> None:
+        """Take note of the calls and results of messages."""
+        for message in messages:
+            role = message.get("role")
+            if role == "assistant" and self._last_role != "assistant":
+                self._turn += 1
+            self._last_role = role
+            if role == "toolResult":
+                self.answer(message.get("toolCallId"))
+            for call_id, call in called([message]).items():
+                self._taken.add(call_id)
+                name = str(call.get("name"))
+                self.answer(call_id)
+                self._open[name].setdefault(self._turn, {})[call_id] = None
+                self._places[call_id] = name, self._turn
+
+    def answer(self, call_id: object) -> None:
+        """Take note of the result of a call."""
+        name, turn = self._places.pop(call_id, (None, 0)) if isinstance(call_id, str) else (None, 0)
+        if name is not None:
+            calls = self._open[name][turn]
+            del calls[str(call_id)]
+            if not calls:
+                del self._open[name][turn]
 
     def of_call(self, name: str) -> str:
-        number = 1
+        number = self._next.get(name, 1)
         while f"{name}_{number}" in self._taken:
             number += 1
+        self._next[name] = number + 1
         self._taken.add(f"{name}_{number}")
         return f"{name}_{number}"
 
     def of_result(self, name: str) -> str:
-        """Return the id of the first open call of that name."""
-        for call_id in self._open:
-            if self._names[call_id] == name:
-                self._open.remove(call_id)
-                return call_id
-        return self.of_call(name)
+        """Return the id of the first open call of that name in the latest turn that has one."""
+        turns = self._open.get(name)
+        if not turns:
+            return self.of_call(name)
+        call_id = next(iter(turns[next(reversed(turns))]))
+        self.answer(call_id)
+        return call_id
 
 
 def _camel(value: Any, *, free: bool = False) -> Any:
@@ -163,11 +210,15 @@ def _camel(value: Any, *, free: bool = False) -> Any:
         return [_camel(item, free=free) for item in value]
     if not isinstance(value, dict) or free:
         return value
-    members = {_SNAKE.sub(lambda match: match[1].upper(), name): item for name, item in value.items()}
+    members = {_camel_name(name): item for name, item in value.items()}
     return {name: _camel(item, free=name in _FREE) for name, item in members.items() if item is not None}
 
 
-def _part(part: Any, at: str, names: _Names) -> Message:
+def _camel_name(name: Any) -> Any:
+    return _SNAKE.sub(lambda match: match[1].upper(), name) if isinstance(name, str) else name
+
+
+def _part(part: Any, at: str, names: Names) -> Message:
     if not isinstance(part, dict):
         raise refused(at, part, "use a part: an object with one of " + ", ".join(PARTS))
     signature = part.get(_SIGNATURE)
@@ -222,7 +273,7 @@ def _media(part: Message, data: Message, name: str, member: str, at: str) -> Mes
 _PLAIN = ("output", "result", "content", "error")
 
 
-def _result(part: Message, at: str, names: _Names) -> Message:
+def _result(part: Message, at: str, names: Names) -> Message:
     made = part["functionResponse"]
     if not isinstance(made, dict):
         raise refused(f"{at}.functionResponse", made, "use an object")
@@ -269,9 +320,10 @@ def to_google(source: Source) -> Request:
         ```
     """
     notes = Notes()
-    system, tools, messages, sources = given(source, API)
-    first = next((at for at, message in enumerate(messages) if message.get("role") != "developer"), len(messages))
-    system = system + [text for message in messages[:first] if (text := joined_text(message.get("content")))]
+    system, tools, messages, sources = given(source, API, notes=notes)
+    developers = leading(messages, sources, notes, _TARGET)
+    first = len(developers)
+    system = system + ["\n".join(texts) for texts in developers if texts]
     request: Message = {"systemInstruction": {"parts": [{"text": text} for text in sendable(system)]}} if system else {}
     request["contents"] = google_contents(messages[first:], sources[first:], notes)
     if tools:
@@ -310,10 +362,10 @@ def google_contents(
             contents[-1]["parts"] += parts
             continue
         members = kept.get("$message") if number is not None else kept
-        members = members if isinstance(members, dict) else {}
-        if "role" in members.get("$without", ()):
+        of_api: Message = {"extra": {API: members}}
+        if "role" in absent_of(of_api, API):
             del named["role"]
-        named |= {name: value for name, value in members.items() if not name.startswith("$")}
+        named |= rest_of(sent_back(of_api, API), "parts") or {}
         if parts or came_from(message, API):
             contents.append(named)
         else:
@@ -323,39 +375,30 @@ def google_contents(
 
 def _sent_result(message: Message, call: Message | None, notes: Notes) -> list[Message]:
     content, kept = message.get("content"), extra_of(message, API)
-    absent = kept.get("$without", ())
-    form = kept.get("$form")
+    absent, form = absent_of(message, API), form_of(message, API)
     text = joined_text(content)
     response: Any = {"error" if message.get("isError") else "output": text}
     if form == "json":
-        response = _object(text, response)
-    elif isinstance(form, str):
+        written = read_object(text)
+        response = response if written is None else written
+    elif form is not None:
         response = {form: text}
     name = message.get("toolName") or (call or {}).get("name")
     made: Message = {"name": name, "response": response}
     if "response" in absent and not text:
         del made["response"]
     call_id = message.get("toolCallId")
-    if call_id and "id" not in absent and "id" not in extra_of(call or {}, API).get("$without", ()):
+    if call_id and "id" not in absent and "id" not in absent_of(call or {}, API):
         made = {"id": call_id, **made}
     beside = [part for part in blocks_of(content) if part.get("type") != "text"]
     inside = [sent for part in beside if (sent := _part_of(part, message, "toolResult", notes)) is not None]
-    item = kept.get("$item")
-    made |= item if isinstance(item, dict) else {}
-    back = {name: value for name, value in kept.items() if not name.startswith("$")}
+    made |= item_of(message, API)
+    back = sent_back(message, API)
     if kept.get("$parts"):
         return [{"functionResponse": {**made, "parts": inside}, **back}]
     if inside:
         notes.add("moved", f"parts of a tool result ({len(inside)}) were moved after it")
     return [{"functionResponse": made, **back}, *inside]
-
-
-def _object(text: str, otherwise: Message) -> Any:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return otherwise
-    return value if isinstance(value, dict) else otherwise
 
 
 def _parts(message: Message, notes: Notes) -> list[Message]:
@@ -367,9 +410,8 @@ def _parts(message: Message, notes: Notes) -> list[Message]:
 
 
 def _part_of(part: Message, message: Message, role: str, notes: Notes) -> Message | None:
-    kind, kept = part.get("type"), extra_of(part, API)
+    kind, item = part.get("type"), item_of(part, API)
     back = sent_back(part, API)
-    item = kept["$item"] if isinstance(kept.get("$item"), dict) else {}
     own = came_from(part, API)
     signs = own or may_sign(message, part, API)
     if kind == "text":
@@ -388,7 +430,7 @@ def _part_of(part: Message, message: Message, role: str, notes: Notes) -> Messag
     if kind == "toolCall" and role == "assistant":
         if part.get("custom"):
             notes.add("changed", f"the call {part.get('id')} has a text as its input; it is sent in an object")
-        absent = kept.get("$without", ())
+        absent = absent_of(part, API)
         call = {"name": part.get("name")} | ({} if "args" in absent else {"args": part.get("arguments") or {}})
         named = {"id": part["id"], **call} if part.get("id") and "id" not in absent else call
         signature = (part.get(_SIGNATURE) or part.get("thought_signature")) if signs else None

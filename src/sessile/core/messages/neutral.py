@@ -28,14 +28,14 @@ vendors' clients are read through their `model_dump`; nothing of theirs is impor
 from __future__ import annotations
 
 import binascii
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import groupby
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict, TypeGuard
 
 from sessile.core.entries import PARTS, ROLES, is_ours
 from sessile.core.messages import anthropic, gemini, openai_chat, openai_responses
-from sessile.core.messages.request import ALIASES, called, one_of, refused
+from sessile.core.messages.request import ALIASES, called, one_of, refused, text_at
 from sessile.errors import InvalidEntry
 
 # -- types
@@ -185,25 +185,31 @@ def neutral(value: object, before: Sequence[Message] = ()) -> list[Message]:
     Raises:
         InvalidEntry: Something is not understood; the error names the member and the rule.
     """
-    several = isinstance(value, list | tuple | Iterator)
-    values = (
-        [plain_value(item) for item in value] if isinstance(value, list | tuple | Iterator) else [plain_value(value)]
-    )
+    try:
+        return _neutral(value, before)
+    except RecursionError:
+        raise InvalidEntry(f"{_too_deep(value)}: nested too deeply", hint="store a deep value as text") from None
+
+
+def _neutral(value: object, before: Sequence[Message]) -> list[Message]:
+    several = is_several(value)
+    values = [plain_value(item) for item in value] if is_several(value) else [plain_value(value)]
     places = [f"[{number}]" for number in range(len(values))] if several else [""]
     signs = [_shape(*pair) for pair in zip(values, places, strict=True)]
     apis = {sign for sign in signs if sign in ALIASES}
     usual = apis.pop() if len(apis) == 1 and _OURS not in signs else _ANY
     roles = _USUAL_ROLES.get(usual, ())
     found: list[Message] = []
-    known = list(before)
+    names = gemini.Names(before) if any(sign.startswith(gemini.API) for sign in signs) else None
     marked = [
         (usual if sign == _ANY and item["role"] in roles else sign, item, at)
         for sign, item, at in zip(signs, values, places, strict=True)
     ]
     for sign, group in groupby(marked, lambda row: row[0]):
-        for messages in _read(sign, [(item, at) for _, item, at in group], known):
+        for messages in _read(sign, [(item, at) for _, item, at in group], names):
             found += messages
-            known += messages
+            if names is not None:
+                names.see(messages)
     return _with_tool_names(found, before)
 
 
@@ -212,7 +218,7 @@ _USUAL_ROLES = {api.API: api.ROLES for api in (anthropic, openai_chat, openai_re
 _SHARED = ("user", "assistant", "system", "developer")  # roles of ours that other APIs have, too
 
 
-def _read(sign: str, rows: list[tuple[Message, str]], known: list[Message]) -> Iterator[list[Message]]:
+def _read(sign: str, rows: list[tuple[Message, str]], names: gemini.Names | None) -> Iterator[list[Message]]:
     """Yield the neutral messages of values of one shape."""
     if sign == "responses":  # adjacent items may be one answer
         yield openai_responses.from_responses([item for item, _ in rows], [at for _, at in rows])
@@ -220,10 +226,10 @@ def _read(sign: str, rows: list[tuple[Message, str]], known: list[Message]) -> I
     for item, at in rows:
         if sign in (_ANY, _OURS):
             yield [_own(item, at)]
-        elif sign == "google":
-            yield gemini.from_google(item, known, at)
-        elif sign == "google answer":
-            yield gemini.from_answer(item, known, at)
+        elif names is not None and sign == "google":
+            yield gemini.from_google(item, names, at)
+        elif names is not None and sign == "google answer":
+            yield gemini.from_answer(item, names, at)
         else:
             yield _READERS[sign](item, at)
 
@@ -267,7 +273,8 @@ def _shape(value: Any, at: str) -> str:
     return _sign(value) if role in _SHARED else _OURS
 
 
-_OUR_MEMBERS = ("timestamp", "stopReason", "provider", "api", "responseId", "extra", "sections", "toolsAdded")
+_OUR_MEMBERS = ("timestamp", "stopReason", "provider", "api", "responseId", "extra", "sections")
+_OUR_MEMBERS += ("toolsAdded", "toolsRemoved", "replaces")
 _ANTHROPIC_MEMBERS = ("output_config",)
 _PART_SIGNS = {
     **dict.fromkeys(("toolCall", "audio", "other", "redactedThinking"), _OURS),
@@ -317,7 +324,22 @@ def _own(message: Message, at: str) -> Message:
             raise refused(place, part, "use a part: an object with a type")
         if part.get("type") not in PARTS:
             raise refused(f"{place}.type", part.get("type"), one_of(PARTS))
+    if role == "system":
+        _check_tools(message, where)
     return message
+
+
+def _check_tools(message: Message, where: str) -> None:
+    """Raise if the tools that a system message adds or removes cannot be read."""
+    for name, kind, rule in (("toolsAdded", dict, "objects with a name"), ("toolsRemoved", str, "names")):
+        tools = message.get(name)
+        if tools is not None and not isinstance(tools, list):
+            raise refused(f"{where}{name}", tools, f"use a list of {rule}")
+        for number, tool in enumerate(tools or ()):
+            if not isinstance(tool, kind):
+                raise refused(f"{where}{name}[{number}]", tool, f"use a list of {rule}")
+            if isinstance(tool, dict):
+                text_at(tool, "name", f"{where}{name}[{number}]")
 
 
 def _with_tool_names(messages: list[Message], before: Sequence[Message]) -> list[Message]:
@@ -342,11 +364,32 @@ def plain_value(value: Any) -> Any:
         return value.value
     if isinstance(value, Mapping):
         return {name: plain_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple | Iterator):
-        return [plain_value(item) for item in value]
     if isinstance(value, bytes | bytearray | memoryview):
         return binascii.b2a_base64(bytes(value), newline=False).decode("ascii")
+    if is_several(value):
+        return [plain_value(item) for item in value]
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         return plain_value(dump(by_alias=True, exclude_unset=True, warnings=False))
     return value
+
+
+def is_several(value: object) -> TypeGuard[Iterable[Any]]:
+    """Return whether a value is several values: any iterable but a text, bytes, a mapping or an object of a client."""
+    if isinstance(value, list | tuple):
+        return True
+    if isinstance(value, Mapping | str | bytes | bytearray | memoryview | type) or hasattr(value, "model_dump"):
+        return False
+    return isinstance(value, Iterable)
+
+
+def _too_deep(value: object) -> str:
+    """Return the path of the member that cannot be read because of its depth."""
+    rows = [(f"[{number}].", item) for number, item in enumerate(value)] if isinstance(value, list) else [("", value)]
+    for at, message in rows:
+        for name, item in message.items() if isinstance(message, Mapping) else ():
+            try:
+                plain_value(item)
+            except RecursionError:
+                return f"{at}{name}"
+    return "message"

@@ -24,11 +24,15 @@ from sessile.core.messages.request import (
     Notes,
     Request,
     Source,
+    absent_of,
     as_text,
     came_from,
     conversation,
     extra_of,
+    failed_note,
+    form_of,
     given,
+    item_of,
     may_sign,
     media,
     media_url,
@@ -73,7 +77,7 @@ def read_arguments(text: str) -> tuple[Message, Message]:
 
     Text that is not a JSON object becomes the member `arguments` of one.
     """
-    arguments = _object(text)
+    arguments = read_object(text)
     for style, options in _STYLES.items():
         if arguments is not None and json.dumps(arguments, **options) == text:
             return arguments, {} if style == "compact" else {"$form": style}
@@ -91,7 +95,7 @@ def written_arguments(part: Message, api: str) -> str:
     return json.dumps(arguments, **_STYLES.get(str(extra.get("$form")), _STYLES["compact"]))
 
 
-def _object(text: str) -> Message | None:
+def read_object(text: str) -> Message | None:
     """Return a JSON object as it is stored; `None` if the text is no such object."""
     try:
         value = plain(json.loads(text, parse_constant=_refuse)).value
@@ -343,7 +347,7 @@ def to_openai(source: Source) -> Request:
         ```
     """
     notes = Notes()
-    system, tools, messages, sources = given(source, API, in_place=True)
+    system, tools, messages, sources = given(source, API, in_place=True, notes=notes)
     prompt = [{"role": "system", "content": text} for text in sendable(system)]
     request: Message = {"messages": [*prompt, *openai_messages(messages, sources, notes)]}
     if tools:
@@ -382,6 +386,7 @@ def _sent_result(message: Message, attached: list[Message], notes: Notes) -> Mes
     content, extra = message.get("content"), extra_of(message, API)
     back = sent_back(message, API)
     call_id = message.get("toolCallId")
+    failed_note(message, notes, _TARGET)
     named = {"role": "function", "name": call_id} if extra.get("$item") == "function" else None
     result: Message = named or {"role": "tool", "tool_call_id": call_id}
     if extra.get("$form") == "parts":
@@ -409,14 +414,18 @@ def _sent_answer(message: Message, notes: Notes) -> Message:
         if kind == "thinking":
             _add_thought(answer, part, message, notes)
         elif kind == "toolCall":
-            if extra_of(part, API).get("$item") == "function_call":
+            if extra_of(part, API).get("$item") == "function_call" and "function_call" not in answer:
                 answer["function_call"] = {"name": part.get("name"), "arguments": written_arguments(part, API)}
             else:
                 calls.append(_sent_call(part))
-        elif kind == "audio" and came_from(part, API) and isinstance(part.get("id"), str):
+        elif kind == "audio" and came_from(part, API) and isinstance(part.get("id"), str) and "audio" not in answer:
             answer["audio"] = {"id": part["id"]}
         elif kind == "text" and part.get("refusal") and extra_of(part, API).get("$form") != "part":
-            answer["refusal"] = part.get("text")
+            if "refusal" in answer:
+                notes.add("merged", f"several refusals are sent as one: {_TARGET} has one in an answer")
+            answer["refusal"] = "\n".join(
+                [*([answer["refusal"]] if "refusal" in answer else []), str(part.get("text", ""))]
+            )
         elif kind == "text" or (kind == "other" and others(part, API) is not None):
             if calls and part.get("text"):
                 notes.add("moved", f"a text after a call is sent before it: {_TARGET} has calls at the end")
@@ -441,13 +450,11 @@ def _add_thought(answer: Message, part: Message, message: Message, notes: Notes)
 
 
 def _sent_call(part: Message) -> Message:
-    extra = extra_of(part, API)
-    unknown = extra.get("$item") if isinstance(extra.get("$item"), dict) else {}
     kind = "custom" if part.get("custom") else "function"
     made: Message = {"name": part.get("name")}
     made |= {"input": input_of(part)} if kind == "custom" else {"arguments": written_arguments(part, API)}
-    typed = {} if "type" in extra.get("$without", ()) else {"type": kind}
-    return {"id": part.get("id"), **typed, kind: made | (unknown or {})} | sent_back(part, API)
+    typed = {} if "type" in absent_of(part, API) else {"type": kind}
+    return {"id": part.get("id"), **typed, kind: made | item_of(part, API)} | sent_back(part, API)
 
 
 def _sent_parts(content: object, notes: Notes) -> Any:
@@ -458,30 +465,26 @@ def _sent_parts(content: object, notes: Notes) -> Any:
 
 def _sent_part(part: Message, notes: Notes) -> Message | None:
     kind, back = part.get("type"), sent_back(part, API)
-    extra = extra_of(part, API)
-    inner = extra.get("$item") if isinstance(extra.get("$item"), dict) else {}
+    form, inner = form_of(part, API), item_of(part, API)
     if kind == "text" and part.get("refusal") and came_from(part, API):
         return {"type": "refusal", "refusal": part.get("text"), **back}
     if kind == "text":
         return text_block(str(part.get("text", ""))) | back
     if kind == "image" and (url := media_url(part)) is not None:
-        if extra.get("$form") == "text":
+        if form == "text":
             return {"type": "image_url", "image_url": url, **back}
-        return {"type": "image_url", "image_url": {"url": url, **(inner or {})}, **back}
+        return {"type": "image_url", "image_url": {"url": url, **inner}, **back}
     if kind == "audio" and isinstance(part.get("data"), str):
         mime = str(part.get("mimeType"))
-        form = mime.removeprefix("audio/") if came_from(part, API) else _FORMATS.get(mime, mime.removeprefix("audio/"))
-        if came_from(part, API) or form in _FORMATS.values():
-            return {
-                "type": "input_audio",
-                "input_audio": {"data": part["data"], "format": form, **(inner or {})},
-                **back,
-            }
+        kept = mime.removeprefix("audio/")
+        coded = kept if came_from(part, API) else _FORMATS.get(mime, kept)
+        if came_from(part, API) or coded in _FORMATS.values():
+            return {"type": "input_audio", "input_audio": {"data": part["data"], "format": coded, **inner}, **back}
     if kind == "document" and isinstance(part.get("data"), str):
-        return {"type": "file", "file": {**written_file(part), **(inner or {})}, **back}
-    if kind == "document" and isinstance(part.get("fileId"), str) and extra.get("$form") == "id":
+        return {"type": "file", "file": {**written_file(part), **inner}, **back}
+    if kind == "document" and isinstance(part.get("fileId"), str) and form == "id":
         named = {"filename": part["name"]} if "name" in part else {}
-        return {"type": "file", "file": {"file_id": part["fileId"], **named, **(inner or {})}, **back}
+        return {"type": "file", "file": {"file_id": part["fileId"], **named, **inner}, **back}
     if kind == "other" and (value := others(part, API)) is not None:
         return dict(value)
     text = as_text(part, notes, _TARGET)

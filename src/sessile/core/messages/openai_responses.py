@@ -17,6 +17,7 @@ from sessile.core.messages.openai_chat import (
     input_of,
     read_arguments,
     read_file,
+    read_object,
     written_arguments,
     written_file,
 )
@@ -29,7 +30,10 @@ from sessile.core.messages.request import (
     came_from,
     conversation,
     extra_of,
+    failed_note,
+    form_of,
     given,
+    item_of,
     may_sign,
     media,
     media_url,
@@ -262,7 +266,7 @@ def to_responses(source: Source) -> Request:
         ```
     """
     notes = Notes()
-    system, tools, messages, sources = given(source, API)
+    system, tools, messages, sources = given(source, API, notes=notes)
     request: Message = {"instructions": "\n\n".join(sendable(system))} if system else {}
     request["input"] = responses_items(messages, sources, notes)
     if tools:
@@ -315,10 +319,10 @@ def _sent_message(message: Message, notes: Notes) -> Message | None:
 def _sent_answer(message: Message, notes: Notes) -> list[Message]:
     items: list[Message] = []
     for part in blocks_of(message.get("content")):
-        kind, extra = part.get("type"), extra_of(part, API)
+        kind = part.get("type")
         back = sent_back(part, API)
         if kind == "text":
-            _add_text(items, part, extra, back)
+            _add_text(items, part, back)
         elif kind in ("thinking", "redactedThinking"):
             item = _sent_thought(part, message)
             if item is None:
@@ -330,27 +334,28 @@ def _sent_answer(message: Message, notes: Notes) -> list[Message]:
         elif kind == "other" and (value := others(part, API)) is not None:
             items.append(dict(value))
         elif (text := as_text(part, notes, f"an answer in {_TARGET}")) is not None:
-            _add_text(items, text_block(text), {}, {})
+            _add_text(items, text_block(text), {})
     return items
 
 
-def _add_text(items: list[Message], part: Message, extra: Message, back: Message) -> None:
+def _add_text(items: list[Message], part: Message, back: Message) -> None:
     """Add a text to the answer: as a part of the item before it if it was one, else as an item of its own."""
-    text = str(part.get("text", ""))
-    if extra.get("$form") == "text":
-        items.append({"role": "assistant", "content": text} | extra.get("$item", {}))
+    text, extra, form = str(part.get("text", "")), extra_of(part, API), form_of(part, API)
+    if form == "text":
+        items.append({"role": "assistant", "content": text} | item_of(part, API))
         return
     if part.get("refusal"):
         said: Message = {"type": "refusal", "refusal": text, **back}
     else:
         plain: Message = {"annotations": []} if not extra else {}
-        said = {"type": extra.get("$form", "output_text"), "text": text, **plain, **back}
-    if "$part" in extra and items and items[-1].get("role") == "assistant" and isinstance(items[-1]["content"], list):
-        items[-1]["content"].append(said)
+        said = {"type": form or "output_text", "text": text, **plain, **back}
+    before = items[-1].get("content") if items and items[-1].get("role") == "assistant" else None
+    if "$part" in extra and isinstance(before, list):
+        items[-1] = {**items[-1], "content": [*before, said]}
         return
     item: Message = {"role": "assistant", "content": [said]}
     if "$item" in extra:
-        items.append(item | extra["$item"])
+        items.append(item | item_of(part, API))
     elif text:
         items.append({"type": "message", **item, **_message_id(part)})
 
@@ -361,9 +366,8 @@ def _message_id(part: Message) -> Message:
     if not isinstance(signature, str) or "msg_" not in signature:
         return {}
     if signature.startswith("{"):
-        try:
-            told = json.loads(signature)
-        except ValueError:
+        told = read_object(signature)
+        if told is None:
             return {}
         known = {name: told[name] for name in ("id", "phase") if isinstance(told.get(name), str)}
         return known | {"status": "completed"}
@@ -375,11 +379,8 @@ def _sent_thought(part: Message, message: Message) -> Message | None:
     if not may_sign(message, part, API):
         return None
     if isinstance(signature, str) and signature.startswith("{"):
-        try:
-            item = json.loads(signature)
-        except ValueError:
-            return None
-        return item if isinstance(item, dict) and item.get("type") == "reasoning" else None
+        item = read_object(signature)
+        return item if item is not None and item.get("type") == "reasoning" else None
     if isinstance(sealed, str) and sealed:
         said = part.get("thinking")
         summary = [{"type": "summary_text", "text": said}] if said else []
@@ -402,6 +403,7 @@ def _sent_result(message: Message, call: Message | None, notes: Notes) -> Messag
     content, extra = message.get("content"), extra_of(message, API)
     custom = extra.get("$item") == "custom_tool_call_output" or (call is not None and bool(call.get("custom")))
     call_id = message.get("toolCallId")
+    failed_note(message, notes, _TARGET)
     if not came_from(message, API):
         call_id = str(call_id).partition("|")[0]
     parts = [text_block(content)] if isinstance(content, str) else blocks_of(content)
@@ -415,10 +417,9 @@ def _sent_result(message: Message, call: Message | None, notes: Notes) -> Messag
 
 
 def _sent_part(part: Message, notes: Notes) -> Message | None:
-    kind, extra = part.get("type"), extra_of(part, API)
-    back = sent_back(part, API)
+    kind, back = part.get("type"), sent_back(part, API)
     if kind == "text":
-        form = extra.get("$form", "input_text")
+        form = form_of(part, API) or "input_text"
         member = "refusal" if form == "refusal" else "text"
         return {"type": form, member: part.get("text", ""), **back}
     if kind == "image" and isinstance(part.get("fileId"), str) and came_from(part, API):

@@ -101,7 +101,7 @@ class Given(NamedTuple):
     sources: list[str | None]
 
 
-def given(source: Source, api: str | None = None, *, in_place: bool = False) -> Given:
+def given(source: Source, api: str | None = None, *, in_place: bool = False, notes: Notes | None = None) -> Given:
     """Return system prompt, tools and conversation of a context or a list of messages.
 
     System messages at the start of the conversation are its system prompt. A system message of the pi family has named
@@ -113,10 +113,12 @@ def given(source: Source, api: str | None = None, *, in_place: bool = False) -> 
         source: A context, or its messages.
         api: The API that the request is for.
         in_place: Leave system messages without sections or tools at the start of the conversation, too.
+        notes: Where parts of the system prompt that are no text are noted.
     """
     messages = list(source.messages if hasattr(source, "messages") else source)
     sources = list(getattr(source, "sources", ())) or [None] * len(messages)
     prompts: list[Message] = []
+    lost: list[RequestNote] = []
     talk: list[tuple[Message, str | None]] = []
     started = False
     for message, entry in zip(messages, sources, strict=True):
@@ -124,8 +126,17 @@ def given(source: Source, api: str | None = None, *, in_place: bool = False) -> 
             started = started or message.get("role") != "developer"
         elif changes_prompt(message) or not (in_place or started or (api is not None and came_from(message, api))):
             prompts.append(message)
+            if notes is not None:
+                lost = [] if message.get("replaces") else lost
+                lost += [
+                    RequestNote(entry, "dropped", f"{_named(part)} in a system message: the system prompt is text")
+                    for part in blocks_of(message.get("content"))
+                    if part.get("type") != "text" and not part.get("text")
+                ]
             continue
         talk.append((message, entry))
+    if notes is not None:
+        notes += lost
     return Given(*replayed(prompts), [message for message, _ in talk], [entry for _, entry in talk])
 
 
@@ -159,13 +170,31 @@ def replayed(messages: Iterable[Message]) -> tuple[list[str], list[Tool]]:
                 sections[name] = text
             else:
                 sections.pop(name, None)
-        for tool in message.get("toolsAdded") or ():
-            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+        for tool in blocks_of(message.get("toolsAdded")):
+            if isinstance(tool.get("name"), str):
                 tools[tool["name"]] = tool
-        for name in message.get("toolsRemoved") or ():
+        for name in _strings(message.get("toolsRemoved")):
             tools.pop(name, None)
     whole = "\n\n".join(text for text in sections.values() if text)
     return [*texts, whole] if whole else texts, list(tools.values())
+
+
+def leading(messages: Sequence[Message], sources: Sequence[str | None], notes: Notes, target: str) -> list[list[str]]:
+    """Return the texts of the developer messages at the start, which belong to the system prompt of some APIs."""
+    found: list[list[str]] = []
+    for message, entry in zip(messages, sources, strict=True):
+        if message.get("role") != "developer":
+            break
+        notes.entry = entry
+        content = message.get("content")
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else blocks_of(content)
+        texts = (
+            part.get("text") if part.get("type") == "text" else as_text(part, notes, f"the system prompt of {target}")
+            for part in parts
+        )
+        found.append([str(text) for text in texts if text])
+    notes.entry = None
+    return found
 
 
 def folded(messages: Iterable[Mapping[str, Any]]) -> Message | None:
@@ -216,6 +245,22 @@ def extra_of(value: Message, api: str) -> Message:
     return found if isinstance(found, dict) else {}
 
 
+def absent_of(value: Message, api: str) -> list[str]:
+    """Return the members that the API's form did not have."""
+    return _strings(extra_of(value, api).get("$without"))
+
+
+def form_of(value: Message, api: str) -> str | None:
+    """Return how a value was written, where the API has several forms."""
+    return _string(extra_of(value, api).get("$form"))
+
+
+def item_of(value: Message, api: str) -> Message:
+    """Return the members of an object inside the API's form; empty if nothing is kept."""
+    item = extra_of(value, api).get("$item")
+    return item if isinstance(item, dict) else {}
+
+
 def came_from(value: Message, api: str) -> bool:
     """Return whether a message or part keeps anything for an API, so that it came from there."""
     extra = value.get("extra")
@@ -243,9 +288,10 @@ def rest_of(value: Message, *known: str) -> Message | None:
     return {name: item for name, item in value.items() if name not in known} or None
 
 
-def others(part: Message, api: str) -> Any:
+def others(part: Message, api: str) -> Message | None:
     """Return the value of a part that only this API understands; `None` if it is another API's."""
-    return part.get("value") if part.get("api") in ALIASES[api] else None
+    value = part.get("value") if part.get("api") in ALIASES[api] else None
+    return value if isinstance(value, dict) else None
 
 
 def may_sign(message: Message, part: Message, api: str) -> bool:
@@ -259,6 +305,10 @@ def may_sign(message: Message, part: Message, api: str) -> bool:
 
 def _string(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _strings(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 # -- refusals
@@ -305,13 +355,21 @@ def media_url(part: Message) -> str | None:
     return url if isinstance(url, str) else None
 
 
+def _named(part: Message) -> str:
+    kind, name = part.get("type"), part.get("name")
+    named = f" ({name})" if isinstance(name, str) and name else ""
+    return f"{'an' if kind in ('audio', 'image', 'other') else 'a'} {kind}{named}"
+
+
+def failed_note(message: Message, notes: Notes, target: str) -> None:
+    """Note that a result is marked as failed, for an API that has no such mark."""
+    if message.get("isError"):
+        notes.add("changed", f"the result is marked as failed, which {target} cannot tell")
+
+
 def as_text(part: Message, notes: Notes, target: str) -> str | None:
     """Return the text that stands for a part which an API does not take, with a note; `None` if it is left out."""
-    kind = part.get("type")
-    name = part.get("name")
-    what = f"{'an' if kind in ('audio', 'image', 'other') else 'a'} {kind}" + (
-        f" ({name})" if isinstance(name, str) and name else ""
-    )
+    kind, what = part.get("type"), _named(part)
     text = part.get("transcript") if kind == "audio" else part.get("text")
     if not isinstance(text, str) or not text:
         url = part.get("url")
