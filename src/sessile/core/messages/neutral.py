@@ -273,8 +273,10 @@ def _shape(value: Any, at: str) -> str:
     return _sign(value) if role in _SHARED else _OURS
 
 
-_OUR_MEMBERS = ("timestamp", "stopReason", "provider", "api", "responseId", "extra", "sections")
-_OUR_MEMBERS += ("toolsAdded", "toolsRemoved", "replaces")
+_OUR_MEMBERS = (
+    *("timestamp", "stopReason", "provider", "api", "responseId", "extra"),
+    *("sections", "toolsAdded", "toolsRemoved", "replaces"),
+)
 _ANTHROPIC_MEMBERS = ("output_config",)
 _PART_SIGNS = {
     **dict.fromkeys(("toolCall", "audio", "other", "redactedThinking"), _OURS),
