@@ -70,14 +70,14 @@ def test_the_official_client_gets_an_answer(official: Official) -> None:
 
 
 def test_the_official_client_streams(official: Official) -> None:
-    """Words are streamed one by one, followed by one finish reason and the usage."""
+    """Words are streamed as they come, followed by one finish reason and the usage."""
     chunks = list(
         official.client.chat.completions.create(
             model="gpt-4o", messages=[user("a b c")], stream=True, stream_options={"include_usage": True}
         )
     )
     words = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
-    assert "".join(words) == "re: a b c" and len([word for word in words if word]) == 4
+    assert "".join(words) == "re: a b c" and len([word for word in words if word]) > 1
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
     assert chunks[-1].usage is not None and chunks[-1].usage.total_tokens == 15 and chunks[-1].choices == []
     assert {chunk.model for chunk in chunks} == {"gpt-4o"} and len({chunk.id for chunk in chunks}) == 1
