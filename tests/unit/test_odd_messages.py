@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from sessile.core.messages.neutral import neutral
 from sessile.core.providers import Dialect
 from sessile.core.sending import request_for
 from sessile.errors import InvalidEntry
+from sessile.storage.filesystem import PosixFilesystem
+from sessile.storage.search import _Whole
 
 pytestmark = pytest.mark.mission("N1")
 
@@ -290,3 +294,19 @@ def test_a_time_that_no_date_can_tell_is_none(at: Any) -> None:
     """Times from the year 10000 on are ignored."""
     assert time_of({"timestamp": at}) is None
     assert time_of({"timestamp": 253_402_300_799_999}) == 253_402_300_799_999
+
+
+@pytest.mark.parametrize("name", ["a\u0000b", "\ud800", "folder", "pipe", "missing"])
+def test_a_search_passes_over_outputs_that_are_no_files(tmp_path: Path, name: str) -> None:
+    """The entry is searched as it is; nothing waits for a pipe."""
+    path = tmp_path / "s.jsonl"
+    (tmp_path / "s" / "folder").mkdir(parents=True)
+    os.mkfifo(tmp_path / "s" / "pipe")
+    (tmp_path / "s" / "file").write_text("whole")
+    whole = _Whole(PosixFilesystem(), str(path), lambda digest: None)
+
+    def entry(output: str) -> Json:
+        return {"message": {"role": "toolResult", "content": "cut", "details": {"fullOutput": output}}}
+
+    assert whole(entry("file"))["message"]["content"] == [{"type": "text", "text": "whole"}]
+    assert whole(entry(name)) == entry(name)
